@@ -1,0 +1,36 @@
+package run
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The Go runtime's monotonic reading is CLOCK_MONOTONIC taken through the vDSO, but hidden behind
+// time.Time; one bracketed reading gives the constant that turns it back into the kernel's number.
+var (
+	monoBase time.Time
+	monoZero int64
+)
+
+func init() {
+	best := int64(1 << 62)
+	for range 16 {
+		a := time.Now()
+		var ts unix.Timespec
+		if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
+			continue
+		}
+		w := int64(time.Since(a))
+		if w < best {
+			best, monoBase, monoZero = w, a, ts.Nano()-w/2
+		}
+	}
+}
+
+// Mono returns CLOCK_MONOTONIC in nanoseconds, comparable with bpf_ktime_get_ns, without a system
+// call. Its constant error is half the shortest of 16 bracketed readings (below a microsecond).
+func Mono() int64 { return monoZero + int64(time.Since(monoBase)) }
+
+// MonoOf converts a time.Time that carries a monotonic reading.
+func MonoOf(t time.Time) int64 { return monoZero + int64(t.Sub(monoBase)) }

@@ -1,0 +1,178 @@
+// Package correlate turns message and kernel records into the timeline of requests: channels, ids
+// and their aliases, stages, hops, joins, and the boundaries ready, start and finish of each visit.
+//
+// It is fed record by record (Timeline implements run.Sink) and is pure: the same records give the
+// same timeline. Nothing here invents an event: what was not seen is null, what was inferred
+// carries an interval and says so in its grade.
+package correlate
+
+import "github.com/stageline/stageline/collector/run"
+
+// Identity grades how a record was tied to a request.
+type Identity string
+
+const (
+	IdentityExact   Identity = "exact"   // the id stands in the bytes or the name at both ends
+	IdentityPaired  Identity = "paired"  // one end by id, the other by stream position or segment
+	IdentityOrdered Identity = "ordered" // only one candidate in time
+	IdentityUnknown Identity = "unknown"
+)
+
+// Timing grades a point in time.
+type Timing string
+
+const (
+	TimingSeen    Timing = "seen"    // an event of the kernel is the boundary
+	TimingBounded Timing = "bounded" // estimate inside [LoNS, HiNS]
+	TimingUnknown Timing = "unknown" // null
+)
+
+// Point is a moment (CLOCK_MONOTONIC ns) with its grade. NS, LoNS and HiNS are null when unknown;
+// for a seen point all three are equal.
+type Point struct {
+	NS     *int64 `json:"ns"`
+	LoNS   *int64 `json:"lo_ns"`
+	HiNS   *int64 `json:"hi_ns"`
+	Timing Timing `json:"timing"`
+	Rule   string `json:"rule,omitempty"` // the rule that gave it, e.g. "shm-unlink-then-wake"
+}
+
+// Input is one arrival at a visit.
+type Input struct {
+	From  string `json:"from"`
+	Chunk *int64 `json:"chunk"`
+	At    Point  `json:"at"`  // last byte in the stage's hands: receive call returned
+	Hop   int    `json:"hop"` // index into Request.Hops, -1 none
+}
+
+// Visit is one activation of a stage for a request (for a stage that fires per chunk: per chunk).
+type Visit struct {
+	Stage     string   `json:"stage"`
+	TGID      uint32   `json:"tgid"`
+	Chunk     *int64   `json:"chunk"`
+	Inputs    []Input  `json:"inputs"`
+	Join      bool     `json:"join"`      // more than one distinct upstream
+	Arrival   Point    `json:"arrival"`   // first input
+	Ready     Point    `json:"ready"`     // last needed input
+	Start     Point    `json:"start"`     // activation begins
+	Finish    Point    `json:"finish"`    // output handed over
+	Departure Point    `json:"departure"` // write call of the last output entered
+	Identity  Identity `json:"identity"`
+	// Shares of [start, finish] from off-CPU records, µs; null when not known.
+	OnCPUUS *float64 `json:"on_cpu_us"`
+}
+
+// Hop is one crossing of a channel by one message.
+type Hop struct {
+	From      string        `json:"from"` // stage
+	To        string        `json:"to"`
+	FromTGID  uint32        `json:"from_tgid"`
+	ToTGID    uint32        `json:"to_tgid"`
+	Type      string        `json:"type"`
+	Chunk     *int64        `json:"chunk"`
+	Transport run.Transport `json:"-"`
+	Via       string        `json:"transport"` // Transport.String(), "+shm" when a segment is referenced
+	Send      Point         `json:"send"`      // write call that carried its first byte entered
+	Recv      Point         `json:"recv"`      // read call that brought its last byte returned
+	Bytes     *int64        `json:"bytes"`     // message bytes
+	ShmName   string        `json:"shm,omitempty"`
+	ShmBytes  *int64        `json:"shm_bytes"` // referenced payload
+	// Shared-memory phases of the payload this message refers to.
+	ShmWrite *[2]int64 `json:"shm_write_ns"` // create … unmapped by the sender
+	ShmRead  *[2]int64 `json:"shm_read_ns"`  // opened … unlinked or unmapped by the receiver
+	Identity Identity  `json:"identity"`
+	Reason   string    `json:"reason,omitempty"` // why it is not exact/seen
+}
+
+// Alias is another name of a request and why it is believed.
+type Alias struct {
+	Value  string `json:"value"`
+	Reason string `json:"reason"` // "contains", "same-exchange", "same-message", "order"
+}
+
+// RequestTimeline is everything known of one request.
+type RequestTimeline struct {
+	ID       string       `json:"request_id"`
+	Source   string       `json:"source"` // "loadgen" | "discovered"
+	Aliases  []Alias      `json:"aliases"`
+	State    string       `json:"state"`
+	Client   *run.Request `json:"client"`      // null when discovered only
+	Entry    Point        `json:"entry"`       // engine's own read of the request's last byte
+	Reply    Point        `json:"first_reply"` // first reply byte written by the entry
+	Exit     Point        `json:"exit"`        // last reply write returned
+	Visits   []Visit      `json:"visits"`
+	Hops     []Hop        `json:"hops"`
+	JCTUS    *float64     `json:"jct_us"`      // entry → exit
+	Residual *float64     `json:"residual_us"` // JCT not covered by any visit's residency or hop
+	InFlight bool         `json:"in_flight_at_attach"`
+	Notes    []string     `json:"notes,omitempty"`
+}
+
+// Channel is two endpoints (or a set of equal connections) between two stages.
+type Channel struct {
+	From, To      string
+	FromTGID      uint32
+	ToTGID        uint32
+	Transport     string
+	Endpoints     [2]uint32
+	Messages      uint64 // framed messages seen at the sender
+	Received      uint64
+	Unmatched     uint64 // seen at one end only
+	BytesUnframed uint64
+	Covered       bool // false: a channel whose content cannot be read (why in Why)
+	Why           string
+}
+
+// Stage is a worker role and the rule that named it.
+type Stage struct {
+	Name   string   `json:"name"`
+	Rule   string   `json:"rule"` // "bound socket path", "process title", "message field", "process"
+	TGIDs  []uint32 `json:"tgids"`
+	Entry  bool     `json:"entry"`
+	Engine string   `json:"engine,omitempty"`
+}
+
+// Uncovered is a hop of the graph that the kernel cannot see.
+type Uncovered struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	Why  string `json:"why"`
+	N    int    `json:"n"`
+}
+
+// LossEntry is one line of the loss ledger.
+type LossEntry struct {
+	Reason   string `json:"reason"`
+	What     string `json:"what"`
+	N        uint64 `json:"n"`
+	Bytes    uint64 `json:"bytes"`
+	FromNS   int64  `json:"from_ns"`
+	ToNS     int64  `json:"to_ns"`
+	Severity string `json:"severity"` // "info", "data-loss"
+	Meaning  string `json:"meaning"`  // one line for people
+}
+
+// Counts of what the timeline took in; every record is in exactly one class.
+type Counts struct {
+	Records          uint64 `json:"records"`
+	Messages         uint64 `json:"messages"`
+	MessagesNoID     uint64 `json:"messages_without_id"`
+	MessagesPaired   uint64 `json:"messages_seen_at_both_ends"`
+	MessagesOneEnded uint64 `json:"messages_seen_at_one_end"`
+	Gaps             uint64 `json:"gaps"`
+	Resyncs          uint64 `json:"resyncs"`
+	BytesUnframed    uint64 `json:"bytes_unframed"`
+}
+
+// Result is a finished timeline. Requests are sorted by Entry (or client send) time.
+type Result struct {
+	Stages    []Stage           `json:"stages"`
+	Channels  []Channel         `json:"channels"`
+	Requests  []RequestTimeline `json:"requests"`
+	Uncovered []Uncovered       `json:"uncovered_hops"`
+	Loss      []LossEntry       `json:"loss"`
+	Counts    Counts            `json:"counts"`
+	Notes     []run.Note        `json:"notes"`
+	FromNS    int64             `json:"from_ns"`
+	ToNS      int64             `json:"to_ns"`
+}

@@ -50,15 +50,30 @@ func redactText(s string) string {
 	s = keyPattern.ReplaceAllString(s, redacted)
 	s = schemePattern.ReplaceAllString(s, "${1}"+redacted)
 	s = userPattern.ReplaceAllString(s, "${1}"+redacted+"@")
-	s = pairPattern.ReplaceAllStringFunc(s, func(m string) string {
-		p := pairPattern.FindStringSubmatch(m)
-		// "Authorization: Bearer x" has been dealt with above.
-		if !secretValue(p[1], p[3]) || strings.EqualFold(p[3], "bearer") || strings.EqualFold(p[3], "basic") {
-			return m
-		}
-		return p[1] + p[2] + redacted
-	})
+	s = redactPairs(s)
 	return valuePattern.ReplaceAllString(s, redacted)
+}
+
+// redactPairs hides the value of each pair with a telling name. The search goes on behind the
+// separator of a pair that stays, because its value may hold further pairs.
+func redactPairs(s string) string {
+	var out strings.Builder
+	for {
+		at := pairPattern.FindStringSubmatchIndex(s)
+		if at == nil {
+			out.WriteString(s)
+			return out.String()
+		}
+		name, value := s[at[2]:at[3]], s[at[6]:at[7]]
+		out.WriteString(s[:at[5]])
+		s = s[at[5]:]
+		// "Authorization: Bearer x" has been dealt with before.
+		scheme := strings.EqualFold(value, "bearer") || strings.EqualFold(value, "basic")
+		if secretValue(name, value) && !scheme {
+			out.WriteString(redacted)
+			s = s[len(value):]
+		}
+	}
 }
 
 // plainName tells a flag or variable name from free text.

@@ -110,7 +110,7 @@ func randomText(r *rand.Rand) string {
 	case 0:
 		return ""
 	case 1: // longer than what the string table takes
-		return string(slices.Repeat([]byte{'x'}, 129+r.IntN(3000)))
+		return string(slices.Repeat([]byte{'x'}, 129+r.IntN(200)))
 	case 2:
 		return fmt.Sprintf("\x00\xff\n%d", r.IntN(1000))
 	}
@@ -124,7 +124,7 @@ func randomRecords(seed uint64, n int) []any {
 		v := reflect.New(recordTypes[r.IntN(len(recordTypes))]).Elem()
 		random(r, v)
 		if io, ok := v.Addr().Interface().(*IO); ok && r.IntN(2) == 0 {
-			io.EnterNS, io.ExitNS, io.Captured = Mono(), Mono()+5000, 20
+			io.EnterNS, io.ExitNS, io.Captured = 2_276_597_435_232, 2_276_597_440_001, 20
 			io.Ret = 20
 		}
 		out[k] = v.Interface()
@@ -173,10 +173,10 @@ func diffRecords(t testing.TB, got, want []any) {
 }
 
 func TestRoundTripOfEveryKind(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(5) {
 		dir := filepath.Join(t.TempDir(), "run")
 		w := mustCreate(t, dir, 300<<10) // several segments
-		want := randomRecords(seed, 3001)
+		want := randomRecords(seed, 6007)
 		for _, r := range want {
 			put(w, r)
 		}

@@ -71,6 +71,9 @@ func TestSummariseCountsWhatIsUnknown(t *testing.T) {
 			t.Errorf("%s: max %v n %d unknown %d, want %v %d %d", c.name, c.got, c.gotN, c.gotU, c.max, c.n, c.unknown)
 		}
 	}
+	if len(j.LastInput) != 2 || j.LastInput["y"] != 1 || j.LastInput[""] != 1 {
+		t.Errorf("last inputs %v", j.LastInput)
+	}
 	if j.Grades.Timing[correlate.TimingSeen] != 2 || j.Grades.Timing[correlate.TimingBounded] != 1 || j.Grades.Timing[correlate.TimingUnknown] != 3 {
 		t.Errorf("timing grades %v", j.Grades.Timing)
 	}

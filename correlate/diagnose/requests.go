@@ -15,19 +15,19 @@ type RequestSummary struct {
 	Sources  map[string]int `json:"sources"`
 	States   map[string]int `json:"states"`
 
-	SendLag stat.Dist `json:"send_lag"` // planned → first write; open loop only
+	SendLag stat.Dist `json:"send_lag_us"` // planned → first write; open loop only
 
-	ClientTTFT stat.Dist `json:"client_ttft"` // first write → first content at the client
-	ClientJCT  stat.Dist `json:"client_jct"`  // first write → end of the reply at the client
+	ClientTTFT stat.Dist `json:"client_ttft_us"` // first write → first content at the client
+	ClientJCT  stat.Dist `json:"client_jct_us"`  // first write → end of the reply at the client
 
-	EntryTTFT stat.Dist `json:"entry_ttft"` // entry's read → first content at the client
-	EntryJCT  stat.Dist `json:"entry_jct"`  // entry's read → end of the reply at the client
+	EntryTTFT stat.Dist `json:"entry_ttft_us"` // entry's read → first content at the client
+	EntryJCT  stat.Dist `json:"entry_jct_us"`  // entry's read → end of the reply at the client
 
-	EngineFirst stat.Dist `json:"engine_first_reply"` // entry's read → its first reply write
-	EngineJCT   stat.Dist `json:"engine_jct"`         // entry's read → its last reply write
+	EngineFirst stat.Dist `json:"engine_first_reply_us"` // entry's read → its first reply write
+	EngineJCT   stat.Dist `json:"engine_jct_us"`         // entry's read → its last reply write
 
-	ZeroDifference stat.Dist `json:"zero_difference"` // entry's read − client's first write
-	Residual       stat.Dist `json:"residual"`        // engine JCT in no visit and no hop
+	ZeroDifference stat.Dist `json:"zero_difference_us"` // entry's read − client's first write
+	Residual       stat.Dist `json:"residual_us"`        // engine JCT in no visit and no hop
 }
 
 type requestGather struct {

@@ -52,14 +52,16 @@ func (g Grades) timing(points ...correlate.Point) {
 type StageSummary struct {
 	Stage     string    `json:"stage"`
 	Visits    int       `json:"visits"`
-	Requests  int       `json:"requests"`   // requests that visited it
-	Joins     int       `json:"joins"`      // visits with more than one distinct upstream
-	QueueWait stat.Dist `json:"queue_wait"` // ready → start
-	Service   stat.Dist `json:"service"`    // start → finish
-	Residency stat.Dist `json:"residency"`  // arrival → departure
-	JoinWait  stat.Dist `json:"join_wait"`  // first → last input, joins only
+	Requests  int       `json:"requests"`      // requests that visited it
+	Joins     int       `json:"joins"`         // visits with more than one distinct upstream
+	QueueWait stat.Dist `json:"queue_wait_us"` // ready → start
+	Service   stat.Dist `json:"service_us"`    // start → finish
+	Residency stat.Dist `json:"residency_us"`  // arrival → departure
+	JoinWait  stat.Dist `json:"join_wait_us"`  // first → last input, joins only
+	// Joins by the upstream whose input arrived last; "" counts those in which it is not known.
+	LastInput map[string]int `json:"last_input,omitempty"`
 	// Width of [lo, hi] of the bounded ones among ready, start and finish.
-	IntervalWidth stat.Dist `json:"interval_width"`
+	IntervalWidth stat.Dist `json:"interval_width_us"`
 	Grades        Grades    `json:"grades"` // identity of visits; timing of ready, start and finish
 }
 
@@ -69,8 +71,8 @@ type Connector struct {
 	To        string    `json:"to"`
 	Transport string    `json:"transport"`
 	Type      string    `json:"type"`
-	Transit   stat.Dist `json:"transit"` // send call entered → receive call returned
-	Bytes     stat.Dist `json:"bytes"`   // of the message
+	Transit   stat.Dist `json:"transit_us"` // send call entered → receive call returned
+	Bytes     stat.Dist `json:"bytes"`      // of the message
 	ShmBytes  stat.Dist `json:"shm_bytes"`
 	Grades    Grades    `json:"grades"` // identity of hops; timing of send and receive
 }
@@ -125,7 +127,7 @@ func summariseStages(r *correlate.Result) []StageSummary {
 	get := func(name string) *stageGather {
 		g := byName[name]
 		if g == nil {
-			g = &stageGather{sum: StageSummary{Stage: name, Grades: newGrades()}, lastRequest: -1}
+			g = &stageGather{sum: StageSummary{Stage: name, Grades: newGrades(), LastInput: map[string]int{}}, lastRequest: -1}
 			byName[name] = g
 		}
 		return g
@@ -162,6 +164,7 @@ func (g *stageGather) visit(request int, v *correlate.Visit) {
 	if v.Join {
 		g.sum.Joins++
 		g.join.add(joinWait(v))
+		g.sum.LastInput[lastInput(v)]++
 	}
 	for _, p := range []correlate.Point{v.Ready, v.Start, v.Finish} {
 		if p.Timing == correlate.TimingBounded && p.LoNS != nil && p.HiNS != nil {
@@ -191,6 +194,21 @@ func joinWait(v *correlate.Visit) (float64, bool) {
 		}
 	}
 	return betweenNS(first, last)
+}
+
+// lastInput names the upstream whose input came last, "" when an arrival is unknown.
+func lastInput(v *correlate.Visit) string {
+	from, at := "", int64(0)
+	for i := range v.Inputs {
+		ns := v.Inputs[i].At.NS
+		if ns == nil {
+			return ""
+		}
+		if from == "" || *ns > at {
+			from, at = v.Inputs[i].From, *ns
+		}
+	}
+	return from
 }
 
 type connectorGather struct {

@@ -1,0 +1,286 @@
+package run
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// ErrSealed is returned (wrapped) by Seal for a run that is complete; nothing was changed.
+var ErrSealed = errors.New("the run is already sealed")
+
+// SealReport says what sealing found and did.
+type SealReport struct {
+	RunID   string
+	Killed  bool      // the recorder had not ended by itself
+	Spool   SpoolInfo // as in metadata.json
+	Files   int       // covered by SHA256SUMS
+	Bytes   int64
+	Elapsed time.Duration
+}
+
+// SealOption adds to what Seal does.
+type SealOption func(*sealing)
+
+type sealing struct {
+	events   func(*Run, io.Writer) error
+	revision string
+}
+
+// WithEvents lets an analysis write events.jsonl from the completed records; revision names it in
+// metadata.json. When it fails the run stays unsealed.
+func WithEvents(revision string, write func(*Run, io.Writer) error) SealOption {
+	return func(s *sealing) { s.events, s.revision = write, revision }
+}
+
+// Seal completes a run: cuts what a killed recorder left unfinished, has events.jsonl written,
+// closes metadata.json and lists the hashes of all files. The hashes come last; interrupted before
+// them, Seal can be repeated. It refuses a directory in which a recorder is alive (ErrBusy).
+func Seal(dir string, options ...SealOption) (SealReport, error) {
+	began := time.Now()
+	var s sealing
+	for _, o := range options {
+		o(&s)
+	}
+	d, err := openDirectory(dir)
+	if err != nil {
+		return SealReport{}, err
+	}
+	defer d.close()
+	report, err := s.seal(d)
+	report.Elapsed = time.Since(began)
+	if err != nil {
+		return report, fmt.Errorf("seal: %w", err)
+	}
+	return report, nil
+}
+
+func (s *sealing) seal(d *directory) (SealReport, error) {
+	var report SealReport
+	if err := d.lock(); err != nil {
+		return report, err
+	}
+	meta, err := d.readMeta()
+	if err != nil {
+		return report, err
+	}
+	report.RunID, report.Killed, report.Spool = meta.RunID, !meta.Closed, meta.Spool
+	if f, err := d.open(FileSums, os.O_RDONLY); err == nil {
+		f.Close()
+		return report, fmt.Errorf("%s: %w; it cannot be changed any more", d.path, ErrSealed)
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return report, err
+	}
+	if err := d.sweep(); err != nil {
+		return report, err
+	}
+	if err := d.complete(meta); err != nil {
+		return report, err
+	}
+	// What was cut must not be forgotten when the rest fails.
+	if err := d.writeMeta(meta); err != nil {
+		return report, err
+	}
+	if err := s.writeEvents(d, meta); err != nil {
+		return report, err
+	}
+	meta.Sealed = &SealInfo{At: time.Now().UTC(), Tool: ThisTool(), EventsRevision: s.revision}
+	if err := d.writeMeta(meta); err != nil {
+		return report, err
+	}
+	report.Spool = meta.Spool
+	report.Files, report.Bytes, err = d.closeFiles()
+	return report, err
+}
+
+// sweep removes the temporary files of an interrupted recorder or sealing, and opens again what the
+// latter had made read-only.
+func (d *directory) sweep() error {
+	names, err := d.list()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, suffixTemp) {
+			err = d.remove(name)
+		} else {
+			err = d.chmod(name, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// complete checks every record, cuts the torn ends, and brings the account up to date.
+func (d *directory) complete(meta *Metadata) error {
+	segments, err := d.segments()
+	if err != nil {
+		return err
+	}
+	info := &meta.Spool
+	info.Segments, info.Bytes, info.Records, info.Damaged = segments, 0, make(map[string]uint64), nil
+	for n := range segments {
+		if err := d.completeSegment(info, n, n+1 == segments); err != nil {
+			return err
+		}
+	}
+	torn, err := d.cutLine(FileRequests)
+	info.TornRequestBytes += torn
+	return err
+}
+
+func (d *directory) completeSegment(info *SpoolInfo, n uint32, last bool) error {
+	f, err := d.open(segmentName(n), os.O_RDWR)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	size := st.Size()
+	bad, err := countRecords(f, size, info.Records)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", f.Name(), err)
+	}
+	switch {
+	case bad == nil:
+	case last:
+		if err := f.Truncate(bad.Offset); err != nil {
+			return fmt.Errorf("cut the torn end of %s: %w", f.Name(), err)
+		}
+		size = bad.Offset
+		info.TornBytes += bad.Bytes
+	default: // not the end of the recording: evidence of a fault, kept as it is
+		info.Damaged = append(info.Damaged, SpoolDamage{Segment: n, Offset: bad.Offset, Bytes: bad.Bytes, Why: bad.Why})
+	}
+	info.Bytes += size
+	return f.Sync()
+}
+
+// countRecords counts the whole records of a segment by kind name and returns where they end, if
+// that is not the end of the segment.
+func countRecords(r io.Reader, size int64, counts map[string]uint64) (*damage, error) {
+	var kinds [kindEnd + 1]uint64 // the last: kinds this program does not know
+	defer func() {
+		for k, n := range kinds[kindEndpoint:kindEnd] {
+			if n > 0 {
+				counts[kindNames[kindEndpoint+k]] += n
+			}
+		}
+		if kinds[kindEnd] > 0 {
+			counts["unknown"] += kinds[kindEnd]
+		}
+	}()
+	s, err := newScanner(r, size)
+	for err == nil {
+		var payload []byte
+		if payload, err = s.next(); err == nil {
+			kinds[min(payload[0], kindEnd)]++
+		}
+	}
+	var d *damage
+	switch {
+	case err == io.EOF:
+		return nil, nil
+	case errors.As(err, &d):
+		return d, nil
+	}
+	return nil, err
+}
+
+// cutLine removes a last line without an end and returns its length.
+func (d *directory) cutLine(name string) (int64, error) {
+	f, err := d.open(name, os.O_RDWR)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	end := st.Size()
+	buf := make([]byte, 64<<10)
+	for end > 0 {
+		n := min(end, int64(len(buf)))
+		if _, err := f.ReadAt(buf[:n], end-n); err != nil {
+			return 0, fmt.Errorf("read %s: %w", f.Name(), err)
+		}
+		if at := strings.LastIndexByte(string(buf[:n]), '\n'); at >= 0 {
+			end = end - n + int64(at) + 1
+			break
+		}
+		end -= n
+	}
+	if torn := st.Size() - end; torn > 0 {
+		if err := f.Truncate(end); err != nil {
+			return 0, fmt.Errorf("cut the torn line of %s: %w", f.Name(), err)
+		}
+		return torn, f.Sync()
+	}
+	return 0, nil
+}
+
+func (s *sealing) writeEvents(d *directory, meta *Metadata) error {
+	if s.events == nil {
+		return nil
+	}
+	r := &Run{Dir: d.path, Meta: *meta, dir: d}
+	err := d.replace(FileEvents, func(f io.Writer) error {
+		w := bufio.NewWriterSize(f, 64<<10)
+		if err := s.events(r, w); err != nil {
+			return err
+		}
+		return w.Flush()
+	})
+	if err != nil {
+		return fmt.Errorf("write %s/%s: %w", d.path, FileEvents, err)
+	}
+	return nil
+}
+
+// closeFiles makes every file read-only and stored, then lists their hashes.
+func (d *directory) closeFiles() (files int, size int64, err error) {
+	names, err := d.list()
+	if err != nil {
+		return 0, 0, err
+	}
+	var sums []fileSum
+	for _, name := range names {
+		sum, n, err := d.sumFile(name)
+		if err != nil {
+			return 0, 0, err
+		}
+		sums, size = append(sums, sum), size+n
+		if err := d.chmod(name, 0o400); err != nil {
+			return 0, 0, err
+		}
+	}
+	if err := d.writeSums(sums); err != nil {
+		return 0, 0, err
+	}
+	return len(sums), size, d.chmod(FileSums, 0o400)
+}
+
+func (d *directory) chmod(name string, mode os.FileMode) error {
+	f, err := d.open(name, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Chmod(mode); err != nil {
+		return err
+	}
+	return f.Sync()
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stageline/stageline/collector/run"
+	"github.com/stageline/stageline/loadgen"
+)
+
+const loadUsage = `usage: stageline load -u URL (--rate R | --concurrency C) (-n N | -d DURATION) [-o RUN]
+
+Sends a planned load to an HTTP inference server and records planned, sent, first,
+last and end times of every request.
+
+  stageline load -u http://127.0.0.1:8000 --model m -c 8 -n 300 -o out/run
+  stageline load -u http://127.0.0.1:8000 --model m --rate 20 -d 60s --seed 7 --json
+
+`
+
+// loadFlags adds the flags that describe a load to fs; the returned function builds the
+// configuration once fs is parsed. Other commands that drive a load use the same flags.
+func loadFlags(fs *pflag.FlagSet) func() (loadgen.Config, error) {
+	var c loadgen.Config
+	var prompts, template, arrival string
+	fs.StringVarP(&c.URL, "url", "u", "", "endpoint; without a path /v1/chat/completions is meant")
+	fs.Float64Var(&c.Rate, "rate", 0, "requests per second (open loop)")
+	fs.StringVar(&arrival, "arrival", string(loadgen.ArrivalPoisson), "spacing of an open loop: poisson or constant")
+	fs.IntVarP(&c.Concurrency, "concurrency", "c", 0, "requests in flight (with --rate: at most so many)")
+	fs.IntVarP(&c.N, "requests", "n", 0, "number of measured requests")
+	fs.IntVar(&c.Warmup, "warmup", 0, "requests sent first and kept out of the summary")
+	fs.Uint64Var(&c.Seed, "seed", 1, "seed of send times and synthetic prompts")
+	fs.StringVar(&c.IDPrefix, "id-prefix", "", "ids are PREFIX-000001 … (default: sl-<8 random hex digits>)")
+	fs.StringSliceVar(&c.IDHeaders, "id-header", []string{"X-Request-Id"}, "headers that carry the id")
+	fs.StringVar(&c.IDField, "id-field", "request_id", "first field of the JSON body, carrying the id; empty for none")
+	fs.BoolVar(&c.Trace, "traceparent", false, "send a traceparent header derived from the id")
+	fs.StringArrayVarP(&c.Header, "header", "H", nil, "further header, \"Name: value\"")
+	fs.StringVar(&c.Model, "model", "", "model named in the request")
+	fs.IntVar(&c.MaxTokens, "max-tokens", 0, "max_tokens of the request")
+	fs.BoolVar(&c.Stream, "stream", true, "ask for a streamed reply")
+	fs.BoolVar(&c.NoUsage, "no-usage", false, "do not ask for token counts in the stream")
+	fs.StringVar(&c.Voice, "voice", "", "voice of /v1/audio/speech")
+	fs.StringVar(&c.Format, "response-format", "wav", "response_format of /v1/audio/speech")
+	fs.StringVar(&c.ExtraJSON, "extra", "", "JSON object of further body fields")
+	fs.IntVar(&c.PromptChars, "prompt-chars", 128, "length of synthetic prompts")
+	fs.StringVar(&prompts, "prompts", "", "file of prompts, one a line, used in turn")
+	fs.StringVar(&template, "body-template", "", "file with the request body; {{id}}, {{n}} and {{prompt}} are replaced")
+	fs.StringVar(&c.ContentType, "content-type", "application/json", "content type of the body")
+	fs.DurationVar(&c.Deadline, "deadline", 10*time.Minute, "of each request, from its planned time; 0 for none")
+	fs.IntVar(&c.CancelAfter, "cancel-after", 0, "abandon each reply after so many content events")
+	return func() (loadgen.Config, error) {
+		c.Arrival = loadgen.Arrival(arrival)
+		if c.URL == "" {
+			return c, errors.New("no URL given: use -u http://HOST:PORT[/path]")
+		}
+		var err error
+		if prompts != "" {
+			if c.Prompts, err = readLines(prompts); err != nil {
+				return c, err
+			}
+		}
+		if template != "" {
+			b, err := os.ReadFile(template)
+			if err != nil {
+				return c, fmt.Errorf("read body template: %w", err)
+			}
+			c.Template = string(b)
+		}
+		return c, nil
+	}
+}
+
+// readLines returns the non-empty lines of a file.
+func readLines(path string) ([]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read prompts: %w", err)
+	}
+	defer f.Close()
+	var out []string
+	sc := bufio.NewScanner(f)
+	sc.Buffer(nil, 64<<20)
+	for sc.Scan() {
+		if sc.Text() != "" {
+			out = append(out, sc.Text())
+		}
+	}
+	if err := sc.Err(); err != nil {
+		return nil, fmt.Errorf("read prompts %s: %w", path, err)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("read prompts %s: no line with text", path)
+	}
+	return out, nil
+}
+
+// loadUsageError is a fault of the command line.
+type loadUsageError struct{ error }
+
+func (loadUsageError) ExitCode() int   { return 2 }
+func (e loadUsageError) Unwrap() error { return e.error }
+
+// runLoad is `stageline load`.
+func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	fs := pflag.NewFlagSet("load", pflag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.Usage = func() { fmt.Fprint(stderr, loadUsage, fs.FlagUsages()) }
+	config := loadFlags(fs)
+	duration := fs.DurationP("duration", "d", 0, "length of the measured load")
+	output := fs.StringP("output", "o", "", "run directory to write requests.jsonl to")
+	asJSON := fs.Bool("json", false, "print the summary as JSON")
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			return nil
+		}
+		return loadUsageError{err}
+	}
+	if fs.NArg() > 0 {
+		return loadUsageError{fmt.Errorf("load takes no argument %q", fs.Arg(0))}
+	}
+	cfg, err := config()
+	if err != nil {
+		return loadUsageError{err}
+	}
+	cfg.Duration = *duration
+	cfg.RunID = time.Now().UTC().Format("20060102T150405.000Z")
+	plan, err := loadgen.NewPlan(cfg)
+	if err != nil {
+		return loadUsageError{err}
+	}
+	out, err := createRequests(*output)
+	if err != nil {
+		return err
+	}
+	sum, runErr := loadgen.Run(ctx, plan, out.add)
+	if err := errors.Join(runErr, out.close()); err != nil {
+		return errors.Join(printLoad(stdout, &sum, *asJSON), err)
+	}
+	if err := printLoad(stdout, &sum, *asJSON); err != nil {
+		return err
+	}
+	if sum.Success == 0 && sum.Planned > 0 {
+		return fmt.Errorf("none of %d requests to %s succeeded: %s", sum.Planned, plan.Addr(), sum.FirstError)
+	}
+	return nil
+}
+
+func printLoad(w io.Writer, sum *loadgen.Summary, asJSON bool) error {
+	if !asJSON {
+		return sum.Text(w)
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(sum)
+}
+
+// requestsFile writes requests.jsonl. The first error sticks; what was written before it stays.
+type requestsFile struct {
+	f   *os.File
+	w   *bufio.Writer
+	err error
+}
+
+// createRequests makes the run directory; without one, records are dropped after they are counted.
+func createRequests(dir string) (*requestsFile, error) {
+	if dir == "" {
+		return &requestsFile{}, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create run directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "requests.jsonl"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("run directory %s already holds requests: give a new one", dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create requests.jsonl: %w", err)
+	}
+	return &requestsFile{f: f, w: bufio.NewWriter(f)}, nil
+}
+
+func (o *requestsFile) add(r *run.Request) {
+	if o.w == nil || o.err != nil {
+		return
+	}
+	b, err := json.Marshal(r)
+	if err == nil {
+		_, err = o.w.Write(append(b, '\n'))
+	}
+	if err != nil {
+		o.err = fmt.Errorf("write requests.jsonl: %w", err)
+	}
+}
+
+func (o *requestsFile) close() error {
+	if o.w == nil {
+		return nil
+	}
+	if err := o.w.Flush(); err != nil && o.err == nil {
+		o.err = fmt.Errorf("write requests.jsonl: %w", err)
+	}
+	return errors.Join(o.err, o.f.Close())
+}

@@ -1,0 +1,172 @@
+package loadgen
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Arrival is the process that spaces the requests of an open loop.
+type Arrival string
+
+const (
+	ArrivalPoisson  Arrival = "poisson"  // independent exponential gaps of mean 1/rate
+	ArrivalConstant Arrival = "constant" // one request every 1/rate
+)
+
+// Reply says how a reply is judged.
+type Reply string
+
+const (
+	ReplyChat   Reply = "chat"   // OpenAI chat completion, streamed (SSE) or one JSON object
+	ReplySpeech Reply = "speech" // audio bytes
+	ReplyAny    Reply = "any"    // whatever the content type says; any non-empty 2xx reply is content
+)
+
+// Config describes a load. The zero value of every field but URL has a meaning stated here.
+type Config struct {
+	// URL of the endpoint. An empty path means /v1/chat/completions.
+	URL   string
+	Reply Reply // "" is derived from the path: …/audio/speech, …/chat/completions, else any
+
+	Rate        float64 // requests per second (open loop); 0: closed loop
+	Arrival     Arrival // open loop; "" is poisson
+	Concurrency int     // closed loop: requests in flight, at least 1. Open loop: cap of them, 0 none
+	N           int     // measured requests; 0: as many as Duration holds
+	Duration    time.Duration
+	Warmup      int    // requests of class "warmup" sent before the N measured ones
+	Seed        uint64 // of arrival times and synthetic prompts
+
+	RunID     string
+	IDPrefix  string   // ids are IDPrefix-000001 …; "" mints sl-<8 random hex digits>
+	IDHeaders []string // headers that carry the id; nil is X-Request-Id, empty is none
+	IDField   string   // first field of a built-in JSON body, carrying the id; "" none
+	Trace     bool     // send a W3C traceparent whose trace id is derived from the request id
+	Header    []string // further "Name: value" header lines
+
+	Model       string
+	MaxTokens   int  // 0: not sent
+	Stream      bool // ask for a streamed reply
+	NoUsage     bool // do not ask for the usage chunk of a stream
+	Voice       string
+	Format      string // speech response_format; "" is wav
+	ExtraJSON   string // JSON object whose fields are added to a built-in body
+	Template    string // request body with {{id}}, {{n}} and {{prompt}}; "" uses the built-in bodies
+	ContentType string // "" is application/json; anything else turns off JSON escaping in Template
+
+	Prompts     []string // used in turn; nil: synthetic text
+	PromptChars int      // length of synthetic prompts; 0 is 128
+
+	// Deadline of a request counts from its planned time (closed loop: from when a worker took it
+	// up). 0: none.
+	Deadline time.Duration
+	// CancelAfter abandons a reply after this many content events by closing the connection. 0: never.
+	CancelAfter int
+}
+
+const defaultPromptChars = 128
+
+// normalise fills in defaults and rejects what cannot be run.
+func (c *Config) normalise() (*url.URL, error) {
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("load plan: URL %q: %w", c.URL, err)
+	}
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, fmt.Errorf("load plan: URL %q: want http://HOST:PORT[/path] or https://…", c.URL)
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/v1/chat/completions"
+	}
+	if c.Reply == "" {
+		c.Reply = replyOf(u.Path)
+	}
+	if c.IDHeaders == nil {
+		c.IDHeaders = []string{"X-Request-Id"}
+	}
+	if c.Arrival == "" {
+		c.Arrival = ArrivalPoisson
+	}
+	if c.ContentType == "" {
+		c.ContentType = "application/json"
+	}
+	if c.PromptChars == 0 {
+		c.PromptChars = defaultPromptChars
+	}
+	if c.Format == "" {
+		c.Format = "wav"
+	}
+	if c.Rate == 0 && c.Concurrency == 0 {
+		c.Concurrency = 1
+	}
+	return u, c.check()
+}
+
+func replyOf(path string) Reply {
+	switch {
+	case strings.HasSuffix(path, "/audio/speech"):
+		return ReplySpeech
+	case strings.HasSuffix(path, "/chat/completions"):
+		return ReplyChat
+	}
+	return ReplyAny
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.Rate < 0 || c.Rate > 1e6 || c.Rate != c.Rate:
+		return fmt.Errorf("load plan: rate %v: want requests per second above 0 and at most 1e6, or 0 for a closed loop", c.Rate)
+	case c.Concurrency < 0:
+		return fmt.Errorf("load plan: concurrency %d is negative", c.Concurrency)
+	case c.N < 0 || c.Warmup < 0 || c.PromptChars < 0 || c.CancelAfter < 0 || c.MaxTokens < 0:
+		return errors.New("load plan: counts must not be negative")
+	case c.Duration < 0 || c.Deadline < 0:
+		return errors.New("load plan: durations must not be negative")
+	case c.N == 0 && c.Duration == 0:
+		return errors.New("load plan: give a number of requests or a duration")
+	case c.Arrival != ArrivalPoisson && c.Arrival != ArrivalConstant:
+		return fmt.Errorf("load plan: arrival %q: want %s or %s", c.Arrival, ArrivalPoisson, ArrivalConstant)
+	case c.Reply != ReplyChat && c.Reply != ReplySpeech && c.Reply != ReplyAny:
+		return fmt.Errorf("load plan: reply %q: want %s, %s or %s", c.Reply, ReplyChat, ReplySpeech, ReplyAny)
+	case c.Reply == ReplyAny && c.Template == "":
+		return fmt.Errorf("load plan: no built-in request body for %s: give a body template", c.URL)
+	case c.IDPrefix != "" && (!idShaped(c.IDPrefix) || len(c.IDPrefix) > 96):
+		return fmt.Errorf("load plan: id prefix %q: want at most 96 letters, digits, '-', '_', '.' or ':'", c.IDPrefix)
+	}
+	for _, h := range append(append([]string(nil), c.Header...), c.IDHeaders...) {
+		if strings.ContainsAny(h, "\r\n") {
+			return errors.New("load plan: a header contains a line break")
+		}
+	}
+	for _, h := range c.Header {
+		if i := strings.IndexByte(h, ':'); i <= 0 {
+			return fmt.Errorf("load plan: header %q: want \"Name: value\"", firstWord(h))
+		}
+	}
+	return nil
+}
+
+// firstWord shortens a header for an error text: its value may be a secret.
+func firstWord(s string) string {
+	w, _, _ := strings.Cut(s, " ")
+	return w
+}
+
+// idShaped says whether s can stand as an identifier: it never carries free text.
+func idShaped(s string) bool {
+	if s == "" || len(s) > 160 {
+		return false
+	}
+	for i := range len(s) {
+		b := s[i]
+		switch {
+		case b >= 'a' && b <= 'z', b >= 'A' && b <= 'Z', b >= '0' && b <= '9':
+		case b == '-', b == '_', b == '.', b == ':':
+		default:
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,242 @@
+package loadgen
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/stageline/stageline/collector/run"
+)
+
+const (
+	// inlineWrite is the largest request written by the goroutine that reads the reply. A longer one
+	// may not fit the socket's buffers, and the server may answer (with a refusal, say) before it has
+	// read everything.
+	inlineWrite = 32 << 10
+	// doneGrace is how long a stream may leave its HTTP framing open after [DONE].
+	doneGrace = time.Second
+)
+
+// past is a deadline that ends any pending read or write at once.
+var past = time.Unix(1, 0)
+
+// exchange is one request and its reply on one connection.
+type exchange struct {
+	plan  *Plan
+	req   *run.Request
+	conn  *conn
+	reply *reply
+	http  httpParser
+
+	deadlineNS int64 // 0: none
+	wrote      chan written
+	broken     error // writing went wrong
+}
+
+type written struct {
+	n    int
+	atNS int64
+	err  error
+}
+
+// exchange sends w.request and fills in req until it has a terminal state.
+func (w *worker) exchange(ctx context.Context, it Item, req *run.Request, deadlineNS int64) {
+	dialCtx, cancel := ctx, context.CancelFunc(func() {})
+	if deadlineNS > 0 {
+		dialCtx, cancel = context.WithTimeout(ctx, time.Duration(deadlineNS-run.Mono()))
+	}
+	defer cancel()
+	c, isNew, err := w.pool.get(dialCtx)
+	if err != nil {
+		x := exchange{plan: w.plan, req: req, deadlineNS: deadlineNS}
+		x.ended(ctx, it, err)
+		return
+	}
+	c.exchanges++
+	n := c.exchanges
+	req.NewConn, req.Exchange, req.Local, req.Remote = &isNew, &n, c.local, c.remote
+	req.ConnectedNS = nowPtr()
+
+	x := exchange{plan: w.plan, req: req, conn: c, reply: newReply(&w.plan.cfg, req), deadlineNS: deadlineNS}
+	x.http.begin, x.http.data = x.reply.begin, x.reply.data
+	x.setDeadline(ctx, deadlineNS)
+	stop := context.AfterFunc(ctx, func() { c.rw.SetDeadline(past) })
+	x.start(w.request)
+	err = x.read(ctx, w.buf)
+	whole := x.finishWrite()
+	x.ended(ctx, it, err)
+	// A connection whose deadline an ending run may have moved is not given back.
+	if stop() && err == nil && whole && !x.http.head.close && !x.http.surplus && x.http.done() {
+		w.pool.put(c)
+		return
+	}
+	c.rw.Close()
+}
+
+func nowPtr() *int64 {
+	t := run.Mono()
+	return &t
+}
+
+func (x *exchange) setDeadline(ctx context.Context, atNS int64) {
+	var t time.Time
+	if atNS > 0 {
+		t = time.Now().Add(time.Duration(atNS - run.Mono()))
+	}
+	// An error means that the connection is closed; the next read says so.
+	_ = x.conn.rw.SetDeadline(t)
+	if ctx.Err() != nil {
+		_ = x.conn.rw.SetDeadline(past)
+	}
+}
+
+// start writes the request: in place when it is short, beside the reading of the reply when long.
+func (x *exchange) start(b []byte) {
+	x.req.SentNS = nowPtr()
+	write := func() written {
+		n, err := x.conn.rw.Write(b)
+		return written{n, run.Mono(), err}
+	}
+	x.wrote = make(chan written, 1)
+	if len(b) <= inlineWrite {
+		x.wrote <- write()
+		return
+	}
+	go func() { x.wrote <- write() }()
+}
+
+// finishWrite waits for the writer, stopping it if it still writes, and says whether the request
+// went out whole.
+func (x *exchange) finishWrite() bool {
+	var w written
+	select {
+	case w = <-x.wrote:
+	default:
+		_ = x.conn.rw.SetWriteDeadline(past)
+		w = <-x.wrote
+	}
+	x.req.BytesOut = int64(w.n)
+	if w.err == nil {
+		x.req.WrittenNS = &w.atNS
+	}
+	x.broken = w.err
+	return w.err == nil
+}
+
+var errCancelled = errors.New("abandoned after the planned number of events")
+
+// read takes the reply until its end. A failed write does not end it: a server may refuse a request
+// and close without having read it all. Without a reply the read fails as well.
+func (x *exchange) read(ctx context.Context, buf []byte) error {
+	graced := false
+	for !x.http.done() {
+		n, err := x.conn.rw.Read(buf)
+		at := x.conn.raw.readNS
+		if n > 0 {
+			x.reply.nowNS = at
+			if x.req.FirstByteNS == nil {
+				x.req.FirstByteNS = &at
+			}
+			x.req.BytesIn += int64(n)
+			x.req.EndNS = &at
+			if perr := x.http.feed(buf[:n]); perr != nil {
+				x.reply.failed(run.StateInvalidOutput, "%v", perr)
+				return perr
+			}
+			if c := x.plan.cfg.CancelAfter; c > 0 && x.reply.contents >= c && !x.http.done() {
+				x.req.EndNS = nowPtr()
+				return errCancelled
+			}
+			if x.reply.done && !graced {
+				graced = true
+				x.setDeadline(ctx, x.graceNS())
+			}
+		}
+		if err == io.EOF {
+			return x.http.eof()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// graceNS bounds the wait for the end of the framing after [DONE].
+func (x *exchange) graceNS() int64 {
+	at := x.reply.doneNS + doneGrace.Nanoseconds()
+	if x.deadlineNS > 0 {
+		at = min(at, x.deadlineNS)
+	}
+	return at
+}
+
+// ended gives the request its terminal state. err is how the exchange ended: nil when the reply's
+// framing was complete.
+func (x *exchange) ended(ctx context.Context, it Item, err error) {
+	f := x.judge(ctx, err)
+	if r := x.reply; r != nil && r.done && err != nil {
+		end := r.doneNS
+		x.req.EndNS, err = &end, nil
+	}
+	if f == nil {
+		x.req.State = run.StateSuccess
+		return
+	}
+	x.req.State, x.req.Error = f.state, f.text
+	if x.plan.body.quotes(f.text, it.N) {
+		x.req.Error = "error text withheld: it quotes the prompt"
+	}
+	if x.req.EndNS == nil || err != nil && !errors.Is(err, errCancelled) {
+		x.req.EndNS = nowPtr()
+	}
+}
+
+func (x *exchange) judge(ctx context.Context, err error) *failure {
+	r := x.reply
+	switch {
+	case errors.Is(err, errCancelled):
+		return &failure{run.StateClientCancelled, err.Error()}
+	case err != nil && r != nil && r.fail != nil:
+		return r.fail // the server said why, then broke off
+	case err != nil && r != nil && r.done:
+		r.end() // the stream was complete; only its framing was left open
+		return r.fail
+	case err != nil && ctx.Err() != nil:
+		return &failure{run.StateClientCancelled, "the load was stopped"}
+	case err != nil && x.late(err):
+		return &failure{run.StateDeadlineExceeded, "deadline passed before the end of the reply"}
+	case err != nil:
+		return x.transport(err)
+	}
+	r.end()
+	return r.fail
+}
+
+// late says whether err comes from the request's own deadline; the caller has ruled out a stopped
+// load and a stream left open after [DONE], which move the same deadline.
+func (x *exchange) late(err error) bool {
+	return x.deadlineNS > 0 &&
+		(errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded))
+}
+
+// transport tells this host's limits from the peer's faults.
+func (x *exchange) transport(err error) *failure {
+	for _, own := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOMEM} {
+		if errors.Is(err, own) {
+			return &failure{run.StateHarnessError, err.Error()}
+		}
+	}
+	var dns *net.DNSError
+	if errors.As(err, &dns) && dns.IsNotFound {
+		return &failure{run.StateHarnessError, err.Error()}
+	}
+	if x.broken != nil && x.req.FirstByteNS == nil {
+		err = x.broken
+	}
+	return &failure{run.StateTransportError, err.Error()}
+}

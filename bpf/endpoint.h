@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* endpoint.h: from a file descriptor to the kernel object behind it. */
+#ifndef STAGELINE_ENDPOINT_H
+#define STAGELINE_ENDPOINT_H
+
+#define S_IFMT 0170000
+#define S_IFSOCK 0140000
+#define S_IFIFO 0010000
+#define AF_UNIX 1
+#define AF_INET 2
+#define AF_INET6 10
+#define SOCK_STREAM 1
+#define SOCK_DGRAM 2
+#define PIPE_SCAN 16 /* default ring of a pipe; fuller ones: queued unknown */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct sl_stream_key);
+	__type(value, struct sl_stream);
+} sl_streams SEC(".maps");
+
+/* Bytes of each call to capture, set by user space once it knows the protocol; absent = default. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct sl_ep);
+	__type(value, __u32);
+} sl_capture SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sl_endpoint);
+} sl_endpoint_buf SEC(".maps");
+
+static __always_inline struct file *file_of(__s32 fd)
+{
+	struct task_struct *t = (void *)bpf_get_current_task();
+	struct fdtable *fdt = BPF_CORE_READ(t, files, fdt);
+	struct file **arr, *f = 0;
+
+	if (fd < 0 || (__u32)fd >= BPF_CORE_READ(fdt, max_fds))
+		return 0;
+	arr = BPF_CORE_READ(fdt, fd);
+	if (bpf_probe_read_kernel(&f, sizeof(f), &arr[fd]))
+		return 0;
+	return f;
+}
+
+/* An eventfd has no inode of its own: it is known by the name of its anonymous dentry. */
+static __always_inline bool is_eventfd(struct file *f)
+{
+	const unsigned char *name = BPF_CORE_READ(f, f_path.dentry, d_name.name);
+	char buf[10] = {};
+
+	bpf_probe_read_kernel(buf, sizeof(buf), name);
+	return buf[0] == '[' && buf[1] == 'e' && buf[2] == 'v' && buf[3] == 'e' &&
+	       buf[4] == 'n' && buf[5] == 't' && buf[6] == 'f' && buf[7] == 'd' && buf[8] == ']';
+}
+
+static __always_inline struct sock *sock_of(struct file *f)
+{
+	struct socket *s = BPF_CORE_READ(f, private_data);
+
+	return BPF_CORE_READ(s, sk);
+}
+
+/* False: not an endpoint (regular file, device, timer, …). */
+static __always_inline bool endpoint_of(struct file *f, struct sl_ep *ep)
+{
+	struct inode *ino = BPF_CORE_READ(f, f_inode);
+	__u16 mode = BPF_CORE_READ(ino, i_mode) & S_IFMT;
+
+	ep->ino = BPF_CORE_READ(ino, i_ino);
+	ep->dev = BPF_CORE_READ(ino, i_sb, s_dev);
+	if (mode == S_IFIFO) {
+		ep->transport = SL_TRANSPORT_PIPE;
+		return true;
+	}
+	if (mode == S_IFSOCK) {
+		struct sock *sk = sock_of(f);
+		__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+		__u16 type = BPF_CORE_READ(sk, sk_type);
+
+		if (family == AF_UNIX)
+			ep->transport = type == SOCK_DGRAM ? SL_TRANSPORT_UNIX_DGRAM : SL_TRANSPORT_UNIX;
+		else if (family == AF_INET || family == AF_INET6)
+			ep->transport = type == SOCK_STREAM ? SL_TRANSPORT_TCP : SL_TRANSPORT_UDP;
+		else
+			ep->transport = SL_TRANSPORT_OTHER;
+		return true;
+	}
+	if (mode == 0 && is_eventfd(f)) {
+		struct eventfd_ctx *e = BPF_CORE_READ(f, private_data);
+
+		ep->ino = BPF_CORE_READ(e, id);
+		ep->dev = 0;
+		ep->transport = SL_TRANSPORT_EVENTFD;
+		return true;
+	}
+	return false;
+}
+
+static __always_inline struct sock *unix_peer(struct sock *sk)
+{
+	return BPF_CORE_READ((struct unix_sock *)sk, peer);
+}
+
+/* Inode of the socket that owns sk; 0 while it waits to be accepted. */
+static __always_inline __u64 sock_ino(struct sock *sk)
+{
+	return BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
+}
+
+static __always_inline __s64 unix_queued(struct sock *reader)
+{
+	if (!bpf_core_field_exists(((struct unix_sock *)0)->inq_len))
+		return -1;
+	return BPF_CORE_READ((struct unix_sock *)reader, inq_len);
+}
+
+static __always_inline __s64 pipe_queued(struct file *f)
+{
+	struct pipe_inode_info *p = BPF_CORE_READ(f, private_data);
+	__u32 head = BPF_CORE_READ(p, head), tail = BPF_CORE_READ(p, tail);
+	__u32 mask = BPF_CORE_READ(p, ring_size) - 1;
+	struct pipe_buffer *bufs = BPF_CORE_READ(p, bufs);
+	__u64 size = bpf_core_type_size(struct pipe_buffer);
+	__s64 sum = 0;
+
+	if (head - tail > PIPE_SCAN)
+		return -1;
+	for (int i = 0; i < PIPE_SCAN; i++) {
+		struct pipe_buffer *b;
+
+		if (tail + i == head)
+			break;
+		b = (void *)bufs + ((tail + i) & mask) * size;
+		sum += BPF_CORE_READ(b, len);
+	}
+	return sum;
+}
+
+static __always_inline __u16 read_sun(struct sock *sk, __u8 *to)
+{
+	struct unix_address *a = BPF_CORE_READ((struct unix_sock *)sk, addr);
+	__u64 len;
+
+	if (!a)
+		return 0;
+	len = (__u32)BPF_CORE_READ(a, len) - 2; /* minus the family */
+	asm volatile("" : "+r"(len)); /* keeps the bound below in the register that is passed (6.18) */
+	if (len > SL_SUN_LEN)
+		return 0;
+	bpf_probe_read_kernel(to, len, (void *)&a->name[0].sun_path);
+	return len;
+}
+
+static __always_inline void fill_inet(struct sl_endpoint *r, struct sock *sk)
+{
+	r->lport = BPF_CORE_READ(sk, __sk_common.skc_num);
+	r->rport = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
+	if (r->family == AF_INET) {
+		__u32 a = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr);
+
+		__builtin_memcpy(r->laddr, &a, 4);
+		a = BPF_CORE_READ(sk, __sk_common.skc_daddr);
+		__builtin_memcpy(r->raddr, &a, 4);
+	} else {
+		BPF_CORE_READ_INTO((struct in6_addr *)r->laddr, sk, __sk_common.skc_v6_rcv_saddr);
+		BPF_CORE_READ_INTO((struct in6_addr *)r->raddr, sk, __sk_common.skc_v6_daddr);
+	}
+}
+
+/*
+ * Describes an endpoint to user space. A unix peer that has not been accepted yet has no inode:
+ * such an endpoint is announced again by a later call (2 = incomplete).
+ */
+static __always_inline void announce(struct sl_stream *st, struct file *f, const struct sl_ep *ep,
+				     __u32 tgid, __u32 tid)
+{
+	__u32 zero = 0, done = 1;
+	struct sl_endpoint *r = bpf_map_lookup_elem(&sl_endpoint_buf, &zero);
+	struct sock *sk, *peer;
+
+	if (!r || st->announced == 1)
+		return;
+	__builtin_memset(r, 0, sizeof(*r));
+	r->ep = *ep;
+	r->first_ns = st->first_ns;
+	if (ep->transport != SL_TRANSPORT_PIPE) {
+		sk = sock_of(f);
+		r->family = BPF_CORE_READ(sk, __sk_common.skc_family);
+		r->netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+		if (r->family == AF_UNIX) {
+			r->path_len = read_sun(sk, r->path);
+			peer = unix_peer(sk);
+			if (peer) {
+				r->peer_ino = sock_ino(peer);
+				r->peer_path_len = read_sun(peer, r->peer_path);
+			}
+			if (!r->peer_ino)
+				done = 2;
+		} else if (r->family == AF_INET || r->family == AF_INET6) {
+			fill_inet(r, sk);
+		}
+	}
+	if (done == 2 && st->announced == 2)
+		return;
+	if (emit(&r->h, SL_KIND_ENDPOINT, tgid, tid, sizeof(*r)))
+		st->announced = done;
+}
+
+static __always_inline struct sl_stream *stream_of(const struct sl_ep *ep, __u32 dir, bool create)
+{
+	struct sl_stream_key k = { .ep = *ep, .dir = dir };
+	struct sl_stream *st = bpf_map_lookup_elem(&sl_streams, &k);
+	struct sl_stream fresh = {};
+
+	if (st || !create)
+		return st;
+	fresh.first_ns = bpf_ktime_get_ns();
+	bpf_map_update_elem(&sl_streams, &k, &fresh, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&sl_streams, &k);
+}
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * filter.h: who is a target, what has been lost, and the one way out of the kernel.
+ *
+ * Rule of every program: an early return either means "not ours" or counts a loss.
+ */
+#ifndef STAGELINE_FILTER_H
+#define STAGELINE_FILTER_H
+
+/* Drop this many records of 1000 at the ring, to test what a loss does to the result. */
+const volatile __u32 sl_debug_drop = 0;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 64 << 20);
+} sl_events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32); /* tgid */
+	__type(value, __u32);
+} sl_targets SEC(".maps");
+
+/* Losses by record class and reason: index kind * SL_LOSS_MAX + reason. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SL_KIND_MAX * SL_LOSS_MAX);
+	__type(key, __u32);
+	__type(value, struct sl_count);
+} sl_losses SEC(".maps");
+
+/* Records handed to the ring, by class: sent = received + counted losses. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SL_KIND_MAX);
+	__type(key, __u32);
+	__type(value, struct sl_count);
+} sl_sent SEC(".maps");
+
+/* What one thread is doing: the call it is in and the off-CPU interval it is in. */
+struct sl_task {
+	struct sl_ep ep; /* endpoint of the io call in flight */
+	__u64 enter_ns;
+	__u64 file; /* struct file of the io call */
+	__s64 queued;
+	__s64 base;
+	__s32 nr; /* call in flight + 1, SL_NR_UNSEEN or SL_NR_IDLE */
+	__u32 io_flags;
+	__u64 out_ns;
+	__u64 wake_ns;
+	__u64 arg0;
+	__u64 arg1;
+	__u32 waker_tgid;
+	__u32 waker_tid;
+	__s32 off_call;
+	__u32 off_state;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct sl_task);
+} sl_tasks SEC(".maps");
+
+static __always_inline bool is_target(__u32 tgid)
+{
+	return bpf_map_lookup_elem(&sl_targets, &tgid) != 0;
+}
+
+static __always_inline void count_loss(__u32 kind, __u32 reason, __u64 bytes)
+{
+	__u32 i = kind * SL_LOSS_MAX + reason;
+	struct sl_count *c = bpf_map_lookup_elem(&sl_losses, &i);
+
+	if (!c)
+		return;
+	__sync_fetch_and_add(&c->n, 1);
+	__sync_fetch_and_add(&c->bytes, bytes);
+	c->last_ns = bpf_ktime_get_ns();
+}
+
+/* Fills the header and sends the record. False: it was lost, and counted. */
+static __always_inline bool emit(struct sl_hdr *h, __u32 kind, __u32 tgid, __u32 tid, __u64 size)
+{
+	struct sl_count *c;
+
+	h->kind = kind;
+	h->cpu = bpf_get_smp_processor_id();
+	h->len = size;
+	h->tgid = tgid;
+	h->tid = tid;
+	c = bpf_map_lookup_elem(&sl_sent, &kind);
+	if (c)
+		__sync_fetch_and_add(&c->n, 1);
+	if (sl_debug_drop && kind != SL_KIND_ENDPOINT &&
+	    bpf_get_prandom_u32() % 1000 < sl_debug_drop) {
+		count_loss(kind, SL_LOSS_DEBUG, size);
+		return false;
+	}
+	/* A wake-up for each record would preempt the process under test: user space polls. */
+	if (bpf_ringbuf_output(&sl_events, h, size, BPF_RB_NO_WAKEUP)) {
+		count_loss(kind, SL_LOSS_RING, size);
+		return false;
+	}
+	return true;
+}
+
+static __always_inline struct sl_task *task_ctx(struct task_struct *t)
+{
+	return bpf_task_storage_get(&sl_tasks, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+}
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* io.h: one record for each read- or write-like call on a socket, pipe, FIFO or eventfd. */
+#ifndef STAGELINE_IO_H
+#define STAGELINE_IO_H
+
+#define MSG_PEEK 2
+#define EINTR 4
+#define EAGAIN 11
+#define IOV_SCAN 8
+
+/* Bytes captured from a call on an endpoint of which user space has said nothing yet. */
+const volatile __u32 sl_capture_default = SL_CAPTURE_MAX;
+
+struct io_buf {
+	struct sl_io io;
+	/* Twice the cap: offset and length are each bounded by it, their sum the verifier cannot see. */
+	__u8 data[2 * SL_CAPTURE_MAX];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct io_buf);
+} sl_io_buf SEC(".maps");
+
+static __always_inline void io_enter(struct sl_task *tc, __s32 fd, __u32 dir)
+{
+	struct file *f = file_of(fd);
+	struct sl_stream *own, *peer;
+	struct sl_ep pe;
+
+	tc->queued = -1;
+	tc->io_flags = 0;
+	if (!f || !endpoint_of(f, &tc->ep)) {
+		tc->nr = SL_NR_IDLE; /* not ours */
+		return;
+	}
+	tc->file = (__u64)f;
+	pe = tc->ep;
+	if (tc->ep.transport == SL_TRANSPORT_PIPE) {
+		tc->queued = pipe_queued(f);
+	} else if (tc->ep.transport == SL_TRANSPORT_UNIX) {
+		struct sock *sk = sock_of(f);
+
+		if (dir == SL_DIR_SEND) {
+			sk = unix_peer(sk);
+			pe.ino = sk ? sock_ino(sk) : 0;
+		}
+		if (sk)
+			tc->queued = unix_queued(sk);
+	} else {
+		return;
+	}
+	if (dir != SL_DIR_SEND || tc->queued < 0 || !pe.ino)
+		return;
+	own = stream_of(&tc->ep, SL_DIR_SEND, false);
+	peer = stream_of(&pe, SL_DIR_RECV, false);
+	tc->base = (peer ? peer->pos : 0) + tc->queued - (own ? own->pos : 0);
+	tc->io_flags = SL_IO_BASE;
+}
+
+static __always_inline __u32 read_part(struct io_buf *b, __u32 off, __u64 src, __u64 n, __u32 want)
+{
+	if (off >= want)
+		return off;
+	if (n > want - off)
+		n = want - off;
+	if (n > SL_CAPTURE_MAX)
+		n = SL_CAPTURE_MAX;
+	off &= SL_CAPTURE_MAX - 1; /* off < want <= cap; clang drops the bound it can prove (6.18) */
+	asm volatile("" : "+r"(n));
+	if (n > SL_CAPTURE_MAX)
+		return off;
+	if (bpf_probe_read_user(b->data + off, n, (void *)src)) {
+		count_loss(SL_KIND_IO, SL_LOSS_READ, n);
+		return off;
+	}
+	return off + n;
+}
+
+static __always_inline __u32 read_iov(struct io_buf *b, __u64 iov, __u64 cnt, __u32 want)
+{
+	__u32 off = 0;
+
+	for (int i = 0; i < IOV_SCAN; i++) {
+		struct sl_iovec v = {};
+
+		if (i >= cnt || off >= want)
+			return off;
+		if (bpf_probe_read_user(&v, sizeof(v), (void *)(iov + i * sizeof(v)))) {
+			count_loss(SL_KIND_IO, SL_LOSS_READ, 0);
+			return off;
+		}
+		if (v.len)
+			off = read_part(b, off, v.base, v.len, want);
+	}
+	if (off < want)
+		count_loss(SL_KIND_IO, SL_LOSS_TRUNC, want - off);
+	return off;
+}
+
+static __always_inline __u32 read_msg(struct io_buf *b, __u64 msg, __u32 want)
+{
+	struct sl_msghdr m = {};
+
+	if (bpf_probe_read_user(&m, sizeof(m), (void *)msg)) {
+		count_loss(SL_KIND_IO, SL_LOSS_READ, 0);
+		return 0;
+	}
+	return read_iov(b, m.iov, m.iovlen, want);
+}
+
+/* Position of the first of n bytes that this call moved; advances the stream. */
+static __always_inline __u64 io_position(struct sl_io *r, struct sl_stream *st, struct file *f, __u64 n)
+{
+	if (r->ep.transport == SL_TRANSPORT_TCP) {
+		struct tcp_sock *tp = (void *)sock_of(f);
+		__u32 end = r->dir == SL_DIR_SEND ? BPF_CORE_READ(tp, write_seq)
+						   : BPF_CORE_READ(tp, copied_seq);
+
+		r->flags |= SL_IO_POS_ABS;
+		__sync_fetch_and_add(&st->pos, n);
+		return (__u32)(end - (__u32)n);
+	}
+	if (r->ep.transport == SL_TRANSPORT_UNIX_DGRAM || r->ep.transport == SL_TRANSPORT_UDP)
+		r->flags |= SL_IO_DGRAM;
+	return __sync_fetch_and_add(&st->pos, n);
+}
+
+static __always_inline __u32 io_capture(struct io_buf *b, const struct sl_regs *a, __u32 form, __u64 n)
+{
+	__u32 want = sl_capture_default, *cap = bpf_map_lookup_elem(&sl_capture, &b->io.ep);
+
+	if (cap)
+		want = *cap;
+	if (want > SL_CAPTURE_MAX)
+		want = SL_CAPTURE_MAX;
+	if (want > n)
+		want = n;
+	switch (form) {
+	case SL_FORM_BUF:
+		return read_part(b, 0, a->a1, want, want);
+	case SL_FORM_VEC:
+		return read_iov(b, a->a1, a->a2, want);
+	case SL_FORM_MSG:
+		return read_msg(b, a->a1, want);
+	}
+	return 0; /* splice, sendfile: bytes counted, never copied */
+}
+
+static __always_inline void io_emit(const struct sl_task *tc, const struct sl_regs *a, __s32 fd, __u32 dir,
+				    __u32 form, __s64 ret, __u64 id)
+{
+	__u64 bytes = ret > 0 ? ret : 0;
+	__u32 zero = 0, cap = 0;
+	struct io_buf *b = bpf_map_lookup_elem(&sl_io_buf, &zero);
+	struct file *f = (struct file *)tc->file;
+	struct sl_stream *st = 0;
+	struct sl_io *r;
+
+	if (!b)
+		return;
+	r = &b->io;
+	__builtin_memset(r, 0, sizeof(*r));
+	r->ep = tc->ep;
+	r->enter_ns = tc->enter_ns;
+	r->exit_ns = bpf_ktime_get_ns();
+	r->ret = ret;
+	r->queued = tc->queued;
+	r->base = tc->base;
+	r->flags = tc->io_flags;
+	r->fd = fd;
+	r->call = id;
+	r->dir = dir;
+	if (r->ep.transport != SL_TRANSPORT_EVENTFD) {
+		st = stream_of(&r->ep, dir, true);
+		if (!st) {
+			count_loss(SL_KIND_IO, SL_LOSS_MAP, bytes);
+			return;
+		}
+		announce(st, f, &r->ep, a->tgid, a->tid);
+		r->pos = io_position(r, st, f, bytes);
+		if (bytes)
+			cap = io_capture(b, a, form, bytes);
+	}
+	if (cap > SL_CAPTURE_MAX)
+		cap = SL_CAPTURE_MAX;
+	r->cap = cap;
+	emit(&r->h, SL_KIND_IO, a->tgid, a->tid, sizeof(*r) + cap);
+}
+
+/* Sum of the lengths of up to IOV_SCAN messages of sendmmsg/recvmmsg. */
+static __always_inline __s64 mmsg_bytes(__u64 vec, __s64 count)
+{
+	__s64 sum = 0;
+
+	for (int i = 0; i < IOV_SCAN; i++) {
+		struct sl_mmsghdr m = {};
+
+		if (i >= count)
+			return sum;
+		if (bpf_probe_read_user(&m, sizeof(m), (void *)(vec + i * sizeof(m)))) {
+			count_loss(SL_KIND_IO, SL_LOSS_READ, 0);
+			return sum;
+		}
+		sum += m.len;
+	}
+	if (count > IOV_SCAN)
+		count_loss(SL_KIND_IO, SL_LOSS_TRUNC, 0);
+	return sum;
+}
+
+static __always_inline bool io_resolve(struct sl_task *tc, __s32 fd)
+{
+	struct file *f = file_of(fd);
+
+	if (!f || !endpoint_of(f, &tc->ep))
+		return false;
+	tc->file = (__u64)f;
+	return true;
+}
+
+static __always_inline void io_exit(struct sl_task *tc, struct sl_regs *a, __u32 cls, __s64 ret, __u64 id)
+{
+	__u32 form = cls & SL_FORM_MASK, dir = cls & SL_CLASS_RECV ? SL_DIR_RECV : SL_DIR_SEND;
+	__s32 fd = a->a0;
+
+	if (ret == -EAGAIN || ret == -EINTR || (ret == 0 && dir == SL_DIR_SEND))
+		return; /* nothing moved */
+	if (dir == SL_DIR_RECV && ((id == SYS_recvfrom && (a->a3 & MSG_PEEK)) ||
+				   (id == SYS_recvmsg && (a->a2 & MSG_PEEK))))
+		return; /* will be read again */
+	if (form == SL_FORM_MMSG && ret > 0)
+		ret = mmsg_bytes(a->a1, ret);
+	if (form == SL_FORM_SPLICE) {
+		/* Two endpoints in one call: what left the first, and what entered the second. */
+		if (id == SYS_splice && io_resolve(tc, fd))
+			io_emit(tc, a, fd, SL_DIR_RECV, form, ret, id);
+		fd = id == SYS_splice ? a->a2 : a->a0;
+		if (io_resolve(tc, fd))
+			io_emit(tc, a, fd, SL_DIR_SEND, form, ret, id);
+		return;
+	}
+	io_emit(tc, a, fd, dir, form, ret, id);
+}
+
+#endif

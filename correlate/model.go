@@ -35,6 +35,9 @@ type Point struct {
 	HiNS   *int64 `json:"hi_ns"`
 	Timing Timing `json:"timing"`
 	Rule   string `json:"rule,omitempty"` // the rule that gave it, e.g. "shm-unlink-then-wake"
+	// RunnableUS is the longest time, within [LoNS, HiNS], that a thread on the causal chain of the
+	// boundary was runnable and did not run; null when not determined.
+	RunnableUS *float64 `json:"runnable_us,omitempty"`
 }
 
 // Input is one arrival at a visit.
@@ -110,17 +113,18 @@ type RequestTimeline struct {
 
 // Channel is two endpoints (or a set of equal connections) between two stages.
 type Channel struct {
-	From, To      string
-	FromTGID      uint32
-	ToTGID        uint32
-	Transport     string
-	Endpoints     [2]uint32
-	Messages      uint64 // framed messages seen at the sender
-	Received      uint64
-	Unmatched     uint64 // seen at one end only
-	BytesUnframed uint64
-	Covered       bool // false: a channel whose content cannot be read (why in Why)
-	Why           string
+	From          string    `json:"from"`
+	To            string    `json:"to"`
+	FromTGID      uint32    `json:"from_tgid"`
+	ToTGID        uint32    `json:"to_tgid"`
+	Transport     string    `json:"transport"`
+	Endpoints     [2]uint32 `json:"endpoints"`
+	Messages      uint64    `json:"messages"` // framed messages seen at the sender
+	Received      uint64    `json:"received"`
+	Unmatched     uint64    `json:"unmatched"` // seen at one end only
+	BytesUnframed uint64    `json:"bytes_unframed"`
+	Covered       bool      `json:"covered"` // false: a channel whose content cannot be read (why in Why)
+	Why           string    `json:"why,omitempty"`
 }
 
 // Stage is a worker role and the rule that named it.

@@ -279,10 +279,10 @@ type Loss struct {
 // Note is a statement of the recorder about itself: a probe that is missing, a process that could
 // not be followed.
 type Note struct {
-	AtNS  int64
-	Level string // "info", "warn"
-	Code  string // short stable word
-	Text  string
+	AtNS  int64  `json:"at_ns"`
+	Level string `json:"level"` // "info", "warn"
+	Code  string `json:"code"`  // short stable word
+	Text  string `json:"text"`
 }
 
 // Sink takes records in recording order. The spool writer and the timeline are sinks, so that a

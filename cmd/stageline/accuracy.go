@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/stageline/stageline/export"
+)
+
+const accuracyUsage = `usage: stageline accuracy REPORT.json|RUN --truth FILE [--json] [--recorder]
+
+Compares a report with the truth that an engine logged itself. The report is complete before
+the truth is opened.
+
+  visits  match by request (id or alias), stage (process, then name) and chunk
+  hops    match by request, ends, type and chunk, then in order of time
+  errors  absolute; what the report lacks is an infinite error (counted as missing)
+  hop     errors of send and of receive, pooled
+  coverage  share of truth's ready, start and finish inside [lo, hi]; lacking ones are not inside
+  joins   wrong when the set of inputs or the last of them differs, or is not known
+  set apart  boundaries inside whose [lo, hi] a thread of the causal chain was runnable for 100 µs
+
+With --recorder, stamps that the truth does not have are skipped instead: an engine's own
+recorder does not stamp everything.
+
+`
+
+// runAccuracy is `stageline accuracy`.
+func runAccuracy(_ context.Context, args []string, stdout, _ io.Writer) error {
+	fs := newFlags("accuracy", accuracyUsage, stdout)
+	path := fs.String("truth", "", "the engine's own log, one JSON object a line")
+	asJSON := fs.Bool("json", false, "print one JSON object")
+	recorder := fs.Bool("recorder", false, "skip stamps that the truth does not have")
+	output := fs.StringP("output", "o", "", "file to write to; default stdout")
+	if err := parse(fs, args, 1, "REPORT.json or RUN"); err != nil {
+		return err
+	}
+	if *path == "" {
+		return usagef("no truth given: use --truth FILE")
+	}
+	doc, err := readReport(fs.Arg(0))
+	if err != nil {
+		return err
+	}
+	t, err := readTruth(*path)
+	if err != nil {
+		return err
+	}
+	a := score(match(doc, t), doc.Meta.RunID, *recorder)
+	return writeFile(*output, stdout, func(w io.Writer) error { return writeAccuracy(w, a, *asJSON) })
+}
+
+// readReport reads a JSON report, or builds it when the path is a run.
+func readReport(path string) (*export.Document, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("open report: %w", err)
+	}
+	if info.IsDir() {
+		r, err := analyse(path, timelineOptions())
+		if err != nil {
+			return nil, err
+		}
+		return export.NewDocument(r), nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open report: %w", err)
+	}
+	defer f.Close()
+	doc, err := export.ReadDocument(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if doc.Meta == nil {
+		return nil, errors.New(path + ": the report does not say which run it is of")
+	}
+	return doc, nil
+}
+
+func writeAccuracy(w io.Writer, a *Accuracy, asJSON bool) error {
+	if !asJSON {
+		return accuracyText(w, a)
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(a)
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"math"
+	"slices"
+
+	"github.com/stageline/stageline/correlate"
+	"github.com/stageline/stageline/export"
+)
+
+// matching pairs the visits and hops of a report with those of a truth log.
+type matching struct {
+	truth    *truth
+	requests map[string][]*correlate.RequestTimeline // by id and alias
+	byPID    map[uint32][]string                     // truth stages of a process
+	names    map[string]bool                         // truth stages
+	types    map[string]bool                         // message types of the truth
+	byStage  map[string][]uint32                     // processes of a report's stage
+
+	visits map[*truthVisit]*foundVisit
+	hops   map[*truthHop]*foundHop // memory hops too
+	taken  map[any]bool            // visits and hops of the report that are paired
+
+	visitsInvented []*foundVisit
+	hopsInvented   []*foundHop
+	hopsOutside    int // an end is no process of the truth (clients)
+	untyped        int // paired although the report's type is not one of the truth's
+	requestsMissed []string
+}
+
+type foundVisit struct {
+	request *correlate.RequestTimeline
+	*correlate.Visit
+}
+
+type foundHop struct {
+	request *correlate.RequestTimeline
+	*correlate.Hop
+}
+
+func match(d *export.Document, t *truth) *matching {
+	m := &matching{
+		truth: t, requests: map[string][]*correlate.RequestTimeline{}, byPID: map[uint32][]string{}, names: map[string]bool{},
+		types: map[string]bool{}, byStage: map[string][]uint32{},
+		visits: map[*truthVisit]*foundVisit{}, hops: map[*truthHop]*foundHop{}, taken: map[any]bool{},
+	}
+	for _, s := range t.stages {
+		m.names[s.Name] = true
+		for _, p := range s.PIDs {
+			m.byPID[p] = append(m.byPID[p], s.Name)
+		}
+	}
+	for _, hops := range t.hops {
+		for _, h := range hops {
+			m.types[h.Type] = true
+		}
+	}
+	for _, s := range d.Stages {
+		m.byStage[s.Name] = s.TGIDs
+	}
+	for i := range d.Requests {
+		m.index(&d.Requests[i])
+	}
+	for _, id := range t.requests {
+		if len(m.requests[id]) == 0 {
+			m.requestsMissed = append(m.requestsMissed, id)
+		}
+		m.matchVisits(id)
+		m.matchHops(id)
+	}
+	for i := range d.Requests {
+		m.leftOver(&d.Requests[i])
+	}
+	return m
+}
+
+func (m *matching) index(q *correlate.RequestTimeline) {
+	names := []string{q.ID}
+	for _, a := range q.Aliases {
+		names = append(names, a.Value)
+	}
+	for _, n := range names {
+		if !slices.Contains(m.requests[n], q) {
+			m.requests[n] = append(m.requests[n], q)
+		}
+	}
+}
+
+// truthNames says which truth stages a report's stage in a process can be. Several when one process
+// holds several stages and the report's name is none of them; none for a process the truth does not
+// know. Without a process (tgid 0) the name decides, then the processes of that stage.
+func (m *matching) truthNames(name string, tgid uint32) []string {
+	if in := m.byPID[tgid]; len(in) > 0 {
+		if slices.Contains(in, name) {
+			return []string{name}
+		}
+		return in
+	}
+	if tgid != 0 {
+		return nil
+	}
+	if m.names[name] {
+		return []string{name}
+	}
+	var all []string
+	for _, p := range m.byStage[name] {
+		for _, n := range m.byPID[p] {
+			if !slices.Contains(all, n) {
+				all = append(all, n)
+			}
+		}
+	}
+	return all
+}
+
+func sameChunk(a, b *int64) bool { return a != nil && b != nil && *a == *b || a == nil && b == nil }
+
+// oneUnstated: a chunk number that only one side states may be the other's.
+func oneUnstated(a, b *int64) bool { return (a == nil) != (b == nil) }
+
+func (m *matching) matchVisits(id string) {
+	for _, fits := range []func(a, b *int64) bool{sameChunk, oneUnstated} {
+		for _, tv := range m.truth.visits[id] {
+			if m.visits[tv] != nil {
+				continue
+			}
+			if found := m.findVisit(id, tv, fits); found != nil {
+				m.visits[tv] = found
+				m.taken[found.Visit] = true
+			}
+		}
+	}
+}
+
+// findVisit returns the earliest free visit of the report that can be tv.
+func (m *matching) findVisit(id string, tv *truthVisit, fits func(a, b *int64) bool) *foundVisit {
+	var best *foundVisit
+	for _, q := range m.requests[id] {
+		for i := range q.Visits {
+			v := &q.Visits[i]
+			if m.taken[v] || !fits(v.Chunk, tv.Chunk) || !slices.Contains(m.truthNames(v.Stage, v.TGID), tv.Stage) {
+				continue
+			}
+			if best == nil || compareNS(firstOf(v.Ready.NS, v.Start.NS, v.Finish.NS), firstOf(best.Ready.NS, best.Start.NS, best.Finish.NS)) < 0 {
+				best = &foundVisit{q, v}
+			}
+		}
+	}
+	return best
+}
+
+// hopRule says whether a hop of the report may be one of the truth, ends aside.
+type hopRule func(m *matching, p *correlate.Hop, t *truthHop) bool
+
+var hopRules = []hopRule{
+	func(_ *matching, p *correlate.Hop, t *truthHop) bool {
+		return p.Type == t.Type && sameChunk(p.Chunk, t.Chunk)
+	},
+	func(_ *matching, p *correlate.Hop, t *truthHop) bool {
+		return p.Type == t.Type && oneUnstated(p.Chunk, t.Chunk)
+	},
+	// A type outside the truth's vocabulary is a decoder without that word, not another message.
+	func(m *matching, p *correlate.Hop, t *truthHop) bool {
+		return !m.types[p.Type] && (sameChunk(p.Chunk, t.Chunk) || oneUnstated(p.Chunk, t.Chunk))
+	},
+}
+
+func (m *matching) matchHops(id string) {
+	for _, memory := range []bool{false, true} {
+		for pass, rule := range hopRules {
+			for _, group := range m.openGroups(id, memory) {
+				free := m.freeHops(id, group[0], rule)
+				for i, j := range align(hopTimes(group), foundTimes(free)) {
+					if j < 0 {
+						continue
+					}
+					m.hops[group[i]] = free[j]
+					m.taken[free[j].Hop] = true
+					if pass == len(hopRules)-1 {
+						m.untyped++
+					}
+				}
+			}
+		}
+	}
+}
+
+// openGroups are the unpaired hops of a request that differ in nothing but time and sequence.
+func (m *matching) openGroups(id string, memory bool) [][]*truthHop {
+	type key struct {
+		from, to, typ string
+		chunk         int64
+	}
+	var order []key
+	groups := map[key][]*truthHop{}
+	for _, h := range m.truth.hops[id] {
+		if h.memory() != memory || m.hops[h] != nil {
+			continue
+		}
+		k := key{h.From, h.To, h.Type, math.MinInt64}
+		if h.Chunk != nil {
+			k.chunk = *h.Chunk
+		}
+		if groups[k] == nil {
+			order = append(order, k)
+		}
+		groups[k] = append(groups[k], h)
+	}
+	out := make([][]*truthHop, 0, len(order))
+	for _, k := range order {
+		out = append(out, groups[k])
+	}
+	return out
+}
+
+// freeHops are the unpaired hops of the report that may be t, in order of time.
+func (m *matching) freeHops(id string, t *truthHop, rule hopRule) []*foundHop {
+	var out []*foundHop
+	for _, q := range m.requests[id] {
+		for i := range q.Hops {
+			h := &q.Hops[i]
+			if !m.taken[h] && rule(m, h, t) && slices.Contains(m.truthNames(h.From, h.FromTGID), t.From) && slices.Contains(m.truthNames(h.To, h.ToTGID), t.To) {
+				out = append(out, &foundHop{q, h})
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *foundHop) int {
+		return compareNS(firstOf(a.Send.NS, a.Recv.NS), firstOf(b.Send.NS, b.Recv.NS))
+	})
+	return out
+}
+
+// leftOver files what the report has beyond the truth. A visit at the entry is no invention: the
+// truth logs none there.
+func (m *matching) leftOver(q *correlate.RequestTimeline) {
+	for i := range q.Visits {
+		v := &q.Visits[i]
+		names := m.truthNames(v.Stage, v.TGID)
+		if !m.taken[v] && len(names) > 0 && !slices.Contains(names, entryName) {
+			m.visitsInvented = append(m.visitsInvented, &foundVisit{q, v})
+		}
+	}
+	for i := range q.Hops {
+		h := &q.Hops[i]
+		switch {
+		case m.taken[h]:
+		case m.outside(h.From, h.FromTGID) || m.outside(h.To, h.ToTGID):
+			m.hopsOutside++
+		default:
+			m.hopsInvented = append(m.hopsInvented, &foundHop{q, h})
+		}
+	}
+}
+
+// outside: the end is a process that the truth does not speak of, or no process at all and a name
+// that is no stage of the truth.
+func (m *matching) outside(name string, tgid uint32) bool { return len(m.truthNames(name, tgid)) == 0 }

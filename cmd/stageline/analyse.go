@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/stageline/stageline/collector/run"
+	"github.com/stageline/stageline/correlate"
+	"github.com/stageline/stageline/correlate/diagnose"
+	"github.com/stageline/stageline/export"
+)
+
+// analyse opens a run, checks it, and builds the report from its records alone.
+func analyse(dir string, o correlate.Options) (_ *export.Report, err error) {
+	r, err := run.Open(dir, run.OpenOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("open run: %w", err)
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	t := correlate.New(o)
+	// The load's own record first: ids that a client minted are then known when messages come.
+	err = r.Requests(func(q *run.Request) error {
+		t.Request(q)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read requests of %s: %w", dir, err)
+	}
+	if err := r.Replay(t); err != nil {
+		return nil, fmt.Errorf("read records of %s: %w", dir, err)
+	}
+	for i := range r.Notes {
+		t.Note(&r.Notes[i])
+	}
+	res := t.Finish()
+	sum := diagnose.Summarise(res)
+	return &export.Report{Meta: &r.Meta, Result: res, Summary: sum, Verdict: diagnose.Judge(res, sum)}, nil
+}
+
+// writeFile writes a result to a file, or to stdout when path is empty. A file appears whole or not
+// at all.
+func writeFile(path string, stdout io.Writer, write func(io.Writer) error) error {
+	if path == "" {
+		return write(stdout)
+	}
+	tmp := path + ".partial"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("create result: %w", err)
+	}
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		os.Remove(tmp)
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("put result in place: %w", err)
+	}
+	return nil
+}
+
+// lossShare is the share of records that the ledger says are lost.
+func lossShare(res *correlate.Result) (lost uint64, share float64) {
+	for _, l := range res.Loss {
+		if l.Severity == "data-loss" {
+			lost += l.N
+		}
+	}
+	if lost == 0 {
+		return 0, 0
+	}
+	return lost, float64(lost) / float64(lost+res.Counts.Records)
+}
+
+// checkLoss is an error when more than max of the records are lost.
+func checkLoss(res *correlate.Result, max float64) error {
+	lost, share := lossShare(res)
+	if share <= max {
+		return nil
+	}
+	return withExit(exitLost, fmt.Errorf("%d of %d records were lost (%.2f %%, allowed %.2f %%); see the loss ledger, record with a larger ring or fewer targets, or raise --max-loss",
+		lost, lost+res.Counts.Records, 100*share, 100*max))
+}
+
+// checkVerdict is an error when the verdict is inconclusive.
+func checkVerdict(v diagnose.Verdict) error {
+	if v.Kind != diagnose.KindInconclusive {
+		return nil
+	}
+	return withExit(exitInconclusive, fmt.Errorf("the verdict is inconclusive: %s", v.Reason))
+}

@@ -1,0 +1,103 @@
+// Command stageline attaches to the running processes of a multi-stage inference engine and says,
+// for every request, where its time went.
+//
+// Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 error, 2 usage, 3 missing
+// privilege or kernel feature, 4 more records lost than allowed, 5 the verdict is inconclusive.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	"github.com/stageline/stageline/collector/run"
+)
+
+// command is one subcommand. Its run prints results to stdout and returns what went wrong; main
+// prints the error and turns it into an exit code (see exit.go).
+type command struct {
+	name    string
+	oneLine string
+	run     func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+}
+
+var commands = []command{
+	{"load", "send a planned load and record its times", runLoad},
+	{"report", "bottleneck verdict, stages, hops, joins, requests and losses of a run", runReport},
+	{"seal", "complete a run and list its hashes", runSeal},
+	{"demo", "reference pipeline, load, recording, report and accuracy in one go", runDemo},
+	{"accuracy", "compare a report with the truth that an engine logged itself", runAccuracy},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal ends the work in order; with the handler gone, a second one kills.
+	context.AfterFunc(ctx, stop)
+	os.Exit(dispatch(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// dispatch runs one command line and returns its exit code.
+func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		printHelp(stderr)
+		return exitUsage
+	}
+	switch args[0] {
+	case "help", "-h", "--help":
+		return help(ctx, args[1:], stdout, stderr)
+	case "version", "--version", "-v":
+		printVersion(stdout)
+		return exitOK
+	}
+	c := find(args[0])
+	if c == nil {
+		fmt.Fprintf(stderr, "stageline: no subcommand %.40q; `stageline help` lists them\n", args[0])
+		return exitUsage
+	}
+	err := c.run(ctx, args[1:], stdout, stderr)
+	if err == nil || errors.Is(err, pflag.ErrHelp) {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "stageline %s: %v\n", c.name, err)
+	return exitCode(err)
+}
+
+func find(name string) *command {
+	for i := range commands {
+		if commands[i].name == name {
+			return &commands[i]
+		}
+	}
+	return nil
+}
+
+// help prints the list of subcommands, or what one of them says of itself.
+func help(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		printHelp(stdout)
+		return exitOK
+	}
+	return dispatch(ctx, []string{args[0], "--help"}, stdout, stderr)
+}
+
+func printHelp(w io.Writer) {
+	fmt.Fprint(w, "usage: stageline COMMAND [options]\n\nSays for every request where its time went, stage by stage and hop by hop, without a\nchange to the engine or a restart of it.\n\n")
+	for _, c := range commands {
+		fmt.Fprintf(w, "  %-9s %s\n", c.name, c.oneLine)
+	}
+	fmt.Fprint(w, "\n`stageline help COMMAND` says more. Exit codes: 0 done, 1 error, 2 usage, 3 missing privilege\nor kernel feature, 4 more records lost than allowed, 5 the verdict is inconclusive.\n")
+}
+
+func printVersion(w io.Writer) {
+	t := run.ThisTool()
+	modified := ""
+	if t.Modified {
+		modified = " (modified)"
+	}
+	fmt.Fprintf(w, "stageline %s %s%s %s, run schema %s\n", t.Version, t.Revision, modified, t.Go, run.SchemaVersion)
+}

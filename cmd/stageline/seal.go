@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/stageline/stageline/collector/run"
+)
+
+const sealUsage = `usage: stageline seal RUN [--json]
+
+Completes a run: cuts what a killed recorder left unfinished (and says how much), writes the
+hashes of all files to SHA256SUMS and takes away the right to write. A recorder that ended by
+itself has done this already.
+
+`
+
+// runSeal is `stageline seal`.
+func runSeal(_ context.Context, args []string, stdout, _ io.Writer) error {
+	fs := newFlags("seal", sealUsage, stdout)
+	asJSON := fs.Bool("json", false, "print one JSON object")
+	if err := parse(fs, args, 1, "RUN"); err != nil {
+		return err
+	}
+	r, err := run.Seal(fs.Arg(0))
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return json.NewEncoder(stdout).Encode(r)
+	}
+	how := "the recorder had ended by itself"
+	if r.Killed {
+		how = "the recorder was killed"
+	}
+	_, err = fmt.Fprintf(stdout, "sealed run %s: %d files, %d bytes; %s; %d bytes of records and %d of requests were torn and cut\n",
+		r.RunID, r.Files, r.Bytes, how, r.Spool.TornBytes, r.Spool.TornRequestBytes)
+	return err
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+)
+
+// truth is what an engine logged of itself, in CLOCK_MONOTONIC nanoseconds. A null time is one that
+// the log does not have.
+type truth struct {
+	source   string
+	stages   []truthStage // the entry included
+	requests []string     // ids, by first appearance
+	visits   map[string][]*truthVisit
+	hops     map[string][]*truthHop
+}
+
+// entryName is how a truth log calls the process that takes requests from clients.
+const entryName = "api"
+
+type truthStage struct {
+	Name string   `json:"name"`
+	PIDs []uint32 `json:"pids"`
+}
+
+type truthArrival struct {
+	From string `json:"from"`
+	NS   *int64 `json:"ns"`
+}
+
+type truthVisit struct {
+	Request   string         `json:"request"`
+	Stage     string         `json:"stage"`
+	Chunk     *int64         `json:"chunk"`
+	Arrivals  []truthArrival `json:"arrivals"`
+	Ready     *int64         `json:"ready_ns"`
+	Start     *int64         `json:"start_ns"`
+	Finish    *int64         `json:"finish_ns"`
+	Departure *int64         `json:"departure_ns"`
+}
+
+type truthHop struct {
+	Request   string `json:"request"`
+	From      string `json:"from"`
+	To        string `json:"to"`
+	Type      string `json:"type"`
+	Seq       int64  `json:"seq"`
+	Chunk     *int64 `json:"chunk"`
+	Send      *int64 `json:"send_ns"`
+	Recv      *int64 `json:"recv_ns"`
+	Transport string `json:"transport"`
+}
+
+// memory is the transport of a hop inside one process, which no kernel event shows.
+func (h *truthHop) memory() bool { return h.Transport == "memory" }
+
+// readTruth reads a truth log: one JSON object a line, of kind meta, visit, hop or request.
+func readTruth(path string) (*truth, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open truth: %w", err)
+	}
+	defer f.Close()
+	t := &truth{visits: map[string][]*truthVisit{}, hops: map[string][]*truthHop{}}
+	sc := bufio.NewScanner(f)
+	sc.Buffer(nil, 16<<20)
+	seen := map[string]bool{}
+	for n := 1; sc.Scan(); n++ {
+		id, err := t.line(sc.Bytes())
+		if err != nil {
+			return nil, fmt.Errorf("truth %s line %d: %w", path, n, err)
+		}
+		if id != "" && !seen[id] {
+			seen[id] = true
+			t.requests = append(t.requests, id)
+		}
+	}
+	if err := sc.Err(); err != nil {
+		return nil, fmt.Errorf("read truth %s: %w", path, err)
+	}
+	if len(t.stages) == 0 || len(t.requests) == 0 {
+		return nil, fmt.Errorf("truth %s names %d stages and %d requests; it must hold both", path, len(t.stages), len(t.requests))
+	}
+	t.sort()
+	return t, nil
+}
+
+func (t *truth) line(b []byte) (request string, err error) {
+	var head struct {
+		T       string       `json:"t"`
+		Request string       `json:"request"`
+		Source  string       `json:"source"`
+		Stages  []truthStage `json:"stages"`
+		API     uint32       `json:"api_pid"`
+	}
+	if err := json.Unmarshal(b, &head); err != nil {
+		return "", err
+	}
+	if head.T != "meta" && head.Request == "" {
+		return "", fmt.Errorf("a %.20q without a request", head.T)
+	}
+	switch head.T {
+	case "meta":
+		t.source, t.stages = head.Source, append(t.stages, head.Stages...)
+		if head.API != 0 {
+			t.stages = append(t.stages, truthStage{entryName, []uint32{head.API}})
+		}
+		return "", nil
+	case "visit":
+		v := new(truthVisit)
+		err = json.Unmarshal(b, v)
+		t.visits[v.Request] = append(t.visits[v.Request], v)
+	case "hop":
+		h := new(truthHop)
+		err = json.Unmarshal(b, h)
+		t.hops[h.Request] = append(t.hops[h.Request], h)
+	case "request":
+	default:
+		return "", fmt.Errorf("unknown kind %.20q", head.T)
+	}
+	return head.Request, err
+}
+
+// sort puts visits and hops in order of time, because a log may be written stage by stage.
+func (t *truth) sort() {
+	for _, v := range t.visits {
+		slices.SortStableFunc(v, func(a, b *truthVisit) int {
+			return compareNS(firstOf(a.Ready, a.Start, a.Finish), firstOf(b.Ready, b.Start, b.Finish))
+		})
+	}
+	for _, h := range t.hops {
+		slices.SortStableFunc(h, func(a, b *truthHop) int {
+			if c := compareNS(firstOf(a.Send, a.Recv), firstOf(b.Send, b.Recv)); c != 0 {
+				return c
+			}
+			return int(a.Seq - b.Seq)
+		})
+	}
+}
+
+func firstOf(times ...*int64) *int64 {
+	for _, t := range times {
+		if t != nil {
+			return t
+		}
+	}
+	return nil
+}
+
+// compareNS orders times, unknown ones last.
+func compareNS(a, b *int64) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return 1
+	case b == nil:
+		return -1
+	case *a < *b:
+		return -1
+	case *a > *b:
+		return 1
+	}
+	return 0
+}

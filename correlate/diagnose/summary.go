@@ -1,0 +1,269 @@
+// Package diagnose condenses a timeline into figures per stage, connector and request, and judges
+// where the time of the slow requests went.
+//
+// Figures are microseconds unless their name says otherwise. A figure that could not be determined
+// for a visit, hop or request is counted as unknown beside the distribution of those that could; it
+// never enters the distribution as a zero.
+package diagnose
+
+import (
+	"sort"
+
+	"github.com/stageline/stageline/correlate"
+	"github.com/stageline/stageline/correlate/stat"
+)
+
+// Summary is a timeline in figures. Its slices are sorted by name, so that equal timelines give
+// equal summaries.
+type Summary struct {
+	Stages     []StageSummary `json:"stages"`
+	Connectors []Connector    `json:"connectors"`
+	Requests   RequestSummary `json:"requests"`
+}
+
+// Grades counts points or records by grade.
+type Grades struct {
+	Identity map[correlate.Identity]int `json:"identity"`
+	Timing   map[correlate.Timing]int   `json:"timing"`
+}
+
+func newGrades() Grades {
+	return Grades{Identity: map[correlate.Identity]int{}, Timing: map[correlate.Timing]int{}}
+}
+
+func (g Grades) identity(i correlate.Identity) {
+	if i == "" {
+		i = correlate.IdentityUnknown
+	}
+	g.Identity[i]++
+}
+
+func (g Grades) timing(points ...correlate.Point) {
+	for _, p := range points {
+		if p.Timing == "" || p.NS == nil {
+			g.Timing[correlate.TimingUnknown]++
+			continue
+		}
+		g.Timing[p.Timing]++
+	}
+}
+
+// StageSummary is one stage over all its visits.
+type StageSummary struct {
+	Stage     string    `json:"stage"`
+	Visits    int       `json:"visits"`
+	Requests  int       `json:"requests"`      // requests that visited it
+	Joins     int       `json:"joins"`         // visits with more than one distinct upstream
+	QueueWait stat.Dist `json:"queue_wait_us"` // ready → start
+	Service   stat.Dist `json:"service_us"`    // start → finish
+	Residency stat.Dist `json:"residency_us"`  // arrival → departure
+	JoinWait  stat.Dist `json:"join_wait_us"`  // first → last input, joins only
+	// Joins by the upstream whose input arrived last; "" counts those in which it is not known.
+	LastInput map[string]int `json:"last_input,omitempty"`
+	// Width of [lo, hi] of the bounded ones among ready, start and finish.
+	IntervalWidth stat.Dist `json:"interval_width_us"`
+	Grades        Grades    `json:"grades"` // identity of visits; timing of ready, start and finish
+}
+
+// Connector is all hops of one message type from one stage to another over one transport.
+type Connector struct {
+	From      string    `json:"from"`
+	To        string    `json:"to"`
+	Transport string    `json:"transport"`
+	Type      string    `json:"type"`
+	Transit   stat.Dist `json:"transit_us"` // send call entered → receive call returned
+	Bytes     stat.Dist `json:"bytes"`      // of the message
+	ShmBytes  stat.Dist `json:"shm_bytes"`
+	Grades    Grades    `json:"grades"` // identity of hops; timing of send and receive
+}
+
+// gather collects values and counts what is unknown.
+type gather struct {
+	values  []float64
+	unknown int
+}
+
+func (g *gather) add(us float64, ok bool) {
+	if !ok {
+		g.unknown++
+		return
+	}
+	g.values = append(g.values, us)
+}
+
+func (g *gather) between(a, b correlate.Point) { g.add(between(a, b)) }
+
+func (g *gather) dist() stat.Dist { return stat.Of(g.values, g.unknown) }
+
+// between is b−a in microseconds.
+func between(a, b correlate.Point) (float64, bool) {
+	return betweenNS(a.NS, b.NS)
+}
+
+func betweenNS(a, b *int64) (float64, bool) {
+	if a == nil || b == nil {
+		return 0, false
+	}
+	return float64(*b-*a) / 1e3, true
+}
+
+// Summarise reads a finished timeline; it does not change it.
+func Summarise(r *correlate.Result) *Summary {
+	return &Summary{
+		Stages:     summariseStages(r),
+		Connectors: summariseConnectors(r),
+		Requests:   summariseRequests(r),
+	}
+}
+
+type stageGather struct {
+	sum                                 StageSummary
+	lastRequest                         int
+	queue, service, residency, join, iv gather
+}
+
+func summariseStages(r *correlate.Result) []StageSummary {
+	byName := map[string]*stageGather{}
+	get := func(name string) *stageGather {
+		g := byName[name]
+		if g == nil {
+			g = &stageGather{sum: StageSummary{Stage: name, Grades: newGrades(), LastInput: map[string]int{}}, lastRequest: -1}
+			byName[name] = g
+		}
+		return g
+	}
+	for _, s := range r.Stages {
+		get(s.Name) // a stage that nothing visited is a finding, not an omission
+	}
+	for i := range r.Requests {
+		for j := range r.Requests[i].Visits {
+			v := &r.Requests[i].Visits[j]
+			get(v.Stage).visit(i, v)
+		}
+	}
+	out := make([]StageSummary, 0, len(byName))
+	for _, g := range byName {
+		s := g.sum
+		s.QueueWait, s.Service, s.Residency = g.queue.dist(), g.service.dist(), g.residency.dist()
+		s.JoinWait, s.IntervalWidth = g.join.dist(), g.iv.dist()
+		out = append(out, s)
+	}
+	sort.Slice(out, func(a, b int) bool { return out[a].Stage < out[b].Stage })
+	return out
+}
+
+func (g *stageGather) visit(request int, v *correlate.Visit) {
+	g.sum.Visits++
+	if g.lastRequest != request {
+		g.sum.Requests++
+		g.lastRequest = request
+	}
+	g.queue.between(v.Ready, v.Start)
+	g.service.between(v.Start, v.Finish)
+	g.residency.between(v.Arrival, v.Departure)
+	if v.Join {
+		g.sum.Joins++
+		g.join.add(joinWait(v))
+		g.sum.LastInput[lastInput(v)]++
+	}
+	for _, p := range []correlate.Point{v.Ready, v.Start, v.Finish} {
+		if p.Timing == correlate.TimingBounded && p.LoNS != nil && p.HiNS != nil {
+			g.iv.add(betweenNS(p.LoNS, p.HiNS))
+		}
+	}
+	g.sum.Grades.identity(v.Identity)
+	g.sum.Grades.timing(v.Ready, v.Start, v.Finish)
+}
+
+// joinWait is the time from the first to the last input; unknown when one input's arrival is.
+func joinWait(v *correlate.Visit) (float64, bool) {
+	if len(v.Inputs) == 0 {
+		return 0, false
+	}
+	var first, last *int64
+	for i := range v.Inputs {
+		at := v.Inputs[i].At.NS
+		if at == nil {
+			return 0, false
+		}
+		if first == nil || *at < *first {
+			first = at
+		}
+		if last == nil || *at > *last {
+			last = at
+		}
+	}
+	return betweenNS(first, last)
+}
+
+// lastInput names the upstream whose input came last, "" when an arrival is unknown.
+func lastInput(v *correlate.Visit) string {
+	from, at := "", int64(0)
+	for i := range v.Inputs {
+		ns := v.Inputs[i].At.NS
+		if ns == nil {
+			return ""
+		}
+		if from == "" || *ns > at {
+			from, at = v.Inputs[i].From, *ns
+		}
+	}
+	return from
+}
+
+type connectorGather struct {
+	sum                  Connector
+	transit, bytes, shmB gather
+}
+
+func summariseConnectors(r *correlate.Result) []Connector {
+	type key struct{ from, to, via, typ string }
+	byKey := map[key]*connectorGather{}
+	for i := range r.Requests {
+		for j := range r.Requests[i].Hops {
+			h := &r.Requests[i].Hops[j]
+			k := key{h.From, h.To, h.Via, h.Type}
+			g := byKey[k]
+			if g == nil {
+				g = &connectorGather{sum: Connector{From: h.From, To: h.To, Transport: h.Via, Type: h.Type, Grades: newGrades()}}
+				byKey[k] = g
+			}
+			g.hop(h)
+		}
+	}
+	out := make([]Connector, 0, len(byKey))
+	for _, g := range byKey {
+		c := g.sum
+		c.Transit, c.Bytes, c.ShmBytes = g.transit.dist(), g.bytes.dist(), g.shmB.dist()
+		out = append(out, c)
+	}
+	sort.Slice(out, func(a, b int) bool { return out[a].less(&out[b]) })
+	return out
+}
+
+func (c *Connector) less(o *Connector) bool {
+	for _, p := range [][2]string{{c.From, o.From}, {c.To, o.To}, {c.Transport, o.Transport}} {
+		if p[0] != p[1] {
+			return p[0] < p[1]
+		}
+	}
+	return c.Type < o.Type
+}
+
+func (g *connectorGather) hop(h *correlate.Hop) {
+	g.transit.between(h.Send, h.Recv)
+	if h.Bytes != nil {
+		g.bytes.add(float64(*h.Bytes), true)
+	} else {
+		g.bytes.unknown++
+	}
+	if h.ShmName != "" || h.ShmBytes != nil {
+		if h.ShmBytes != nil {
+			g.shmB.add(float64(*h.ShmBytes), true)
+		} else {
+			g.shmB.unknown++
+		}
+	}
+	g.sum.Grades.identity(h.Identity)
+	g.sum.Grades.timing(h.Send, h.Recv)
+}

@@ -1,0 +1,82 @@
+package export
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/stageline/stageline/correlate/stat"
+)
+
+// table is rows of cells in aligned columns. Columns named in left are aligned left, others right.
+type table struct {
+	left int // number of leading left-aligned columns
+	rows [][]string
+}
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+func (t *table) write(w io.Writer) {
+	var width []int
+	for _, r := range t.rows {
+		for i, c := range r {
+			if i == len(width) {
+				width = append(width, 0)
+			}
+			width[i] = max(width[i], utf8.RuneCountInString(c))
+		}
+	}
+	for _, r := range t.rows {
+		var line strings.Builder
+		for i, c := range r {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))
+			if i > 0 {
+				line.WriteString("  ")
+			}
+			if i < t.left {
+				line.WriteString(c + pad)
+			} else {
+				line.WriteString(pad + c)
+			}
+		}
+		fmt.Fprintln(w, "  "+strings.TrimRight(line.String(), " "))
+	}
+}
+
+// figure prints microseconds (or bytes) with three or more significant digits.
+func figure(n stat.Num) string {
+	switch {
+	case n.Unbounded():
+		return "inf"
+	case !n.Known():
+		return "-"
+	case n >= 100 || n <= -100:
+		return fmt.Sprintf("%.0f", float64(n))
+	case n == stat.Num(int64(n)):
+		return fmt.Sprintf("%d", int64(n))
+	}
+	return fmt.Sprintf("%.1f", float64(n))
+}
+
+// percent prints part of whole; a part that is not everything never reads 100 %.
+func percent(part, whole int) string {
+	if whole == 0 {
+		return "-"
+	}
+	p := 100 * float64(part) / float64(whole)
+	if part < whole && p > 99.9 {
+		p = 99.9
+	}
+	return fmt.Sprintf("%.1f %%", p)
+}
+
+// printable replaces what could disturb a terminal; names come from foreign processes.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r == 0x7f || (r >= 0x80 && r < 0xa0) || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,213 @@
+package export
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/stageline/stageline/correlate"
+	"github.com/stageline/stageline/correlate/diagnose"
+	"github.com/stageline/stageline/correlate/stat"
+)
+
+// TextOptions tune the text report.
+type TextOptions struct {
+	Requests int // how many requests to list, slowest first; 0 lists none
+}
+
+// Text writes the report for people: the loss ledger first when it is not empty, then verdict,
+// stages, hops, joins, requests, what is not covered, notes, and what the words mean.
+func Text(w io.Writer, r *Report, o TextOptions) error {
+	b := bufio.NewWriter(w)
+	textHead(b, r)
+	textLoss(b, r.Result.Loss)
+	textVerdict(b, &r.Verdict)
+	textStages(b, r)
+	textConnectors(b, r.Summary.Connectors)
+	textJoins(b, r.Summary.Stages)
+	textRequests(b, &r.Summary.Requests)
+	textSlowest(b, r.Result.Requests, o.Requests)
+	textUncovered(b, r.Result)
+	textNotes(b, r.Result)
+	textDefinitions(b)
+	if err := b.Flush(); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}
+
+func section(w io.Writer, format string, args ...any) {
+	fmt.Fprintf(w, "\n"+format+"\n", args...)
+}
+
+func textHead(w io.Writer, r *Report) {
+	m, res := r.Meta, r.Result
+	fmt.Fprintf(w, "run %s  %s %s  host %s  kernel %s\n", printable(m.RunID), printable(m.Tool.Name), printable(m.Tool.Version), printable(m.Host.Name), printable(m.Host.Kernel))
+	fmt.Fprintf(w, "%.3f s of records: %d records, %d messages (%d seen at both ends, %d at one, %d without an id), %d requests\n",
+		float64(res.ToNS-res.FromNS)/1e9, res.Counts.Records, res.Counts.Messages, res.Counts.MessagesPaired, res.Counts.MessagesOneEnded, res.Counts.MessagesNoID, r.Summary.Requests.N)
+}
+
+func textLoss(w io.Writer, loss []correlate.LossEntry) {
+	if len(loss) == 0 {
+		return
+	}
+	section(w, "LOSS LEDGER  what is missing below")
+	t := table{left: 3}
+	t.add("severity", "reason", "what", "n", "bytes", "over ms", "meaning")
+	for _, l := range loss {
+		t.add(l.Severity, l.Reason, l.What, strconv.FormatUint(l.N, 10), strconv.FormatUint(l.Bytes, 10),
+			fmt.Sprintf("%.1f", float64(l.ToNS-l.FromNS)/1e6), printable(l.Meaning))
+	}
+	t.write(w)
+}
+
+func textVerdict(w io.Writer, v *diagnose.Verdict) {
+	section(w, "VERDICT  %s", strings.TrimSpace(v.Kind+" "+printable(v.Where)))
+	fmt.Fprintf(w, "  %s\n", printable(v.Reason))
+	if len(v.Numbers.Suspects) == 0 {
+		return
+	}
+	t := table{left: 2}
+	t.add("suspect", "", "share", "excess µs", "queue µs", "total µs", "floor µs", "n", "n?")
+	for _, s := range v.Numbers.Suspects {
+		t.add(s.Kind, printable(s.Where), fmt.Sprintf("%.1f %%", 100*s.Share), figure(s.ExcessUS), figure(s.QueueUS), figure(s.TotalUS), figure(s.FloorUS),
+			strconv.Itoa(s.TailWith), strconv.Itoa(s.TailLack))
+	}
+	t.write(w)
+	fmt.Fprintf(w, "  means per request over the %d slowest of %d; same suspect in %s of resamples\n", v.Numbers.Tail, v.Numbers.Requests, share(v.Numbers.Support))
+}
+
+func share(n stat.Num) string {
+	if !n.Known() {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f %%", 100*n)
+}
+
+func distCells(d stat.Dist) []string {
+	return []string{strconv.Itoa(d.N), strconv.Itoa(d.Unknown), figure(d.P50), figure(d.P90), figure(d.P95), figure(d.P99), figure(d.Max)}
+}
+
+func textStages(w io.Writer, r *Report) {
+	section(w, "STAGES  µs")
+	t := table{left: 2}
+	t.add("stage", "", "n", "n?", "p50", "p90", "p95", "p99", "max")
+	for _, d := range stageDocuments(r) {
+		f := d.Figures
+		if f == nil || f.Visits == 0 {
+			t.add(printable(d.Name), "no visits", "0")
+			continue
+		}
+		t.add(append([]string{printable(d.Name), "queue wait"}, distCells(f.QueueWait)...)...)
+		t.add(append([]string{"", "service"}, distCells(f.Service)...)...)
+		t.add(append([]string{"", "residency"}, distCells(f.Residency)...)...)
+		if f.Joins > 0 {
+			t.add(append([]string{"", "join wait"}, distCells(f.JoinWait)...)...)
+		}
+	}
+	t.write(w)
+	section(w, "GRADES  share of visits (identity) and of ready, start, finish (timing)")
+	textGrades(w, r)
+}
+
+func textGrades(w io.Writer, r *Report) {
+	t := table{left: 1}
+	t.add("stage", "visits", "requests", "exact", "paired", "ordered", "unknown", "seen", "bounded", "unknown", "width p50 µs", "processes")
+	for _, d := range stageDocuments(r) {
+		if f := d.Figures; f != nil && f.Visits > 0 {
+			cells := []string{printable(d.Name), strconv.Itoa(f.Visits), strconv.Itoa(f.Requests)}
+			cells = append(cells, gradeCells(f.Grades)...)
+			t.add(append(cells, figure(f.IntervalWidth.P50), pids(d.TGIDs))...)
+		}
+	}
+	t.write(w)
+	if rules := stageRules(r.Result.Stages); rules != "" {
+		fmt.Fprintf(w, "  stages are named by: %s\n", rules)
+	}
+}
+
+func gradeCells(g diagnose.Grades) []string {
+	var visits, points int
+	for _, n := range g.Identity {
+		visits += n
+	}
+	for _, n := range g.Timing {
+		points += n
+	}
+	return []string{
+		percent(g.Identity[correlate.IdentityExact], visits), percent(g.Identity[correlate.IdentityPaired], visits),
+		percent(g.Identity[correlate.IdentityOrdered], visits), percent(g.Identity[correlate.IdentityUnknown], visits),
+		percent(g.Timing[correlate.TimingSeen], points), percent(g.Timing[correlate.TimingBounded], points), percent(g.Timing[correlate.TimingUnknown], points),
+	}
+}
+
+func pids(tgids []uint32) string {
+	if len(tgids) == 0 {
+		return "-"
+	}
+	s := make([]string, len(tgids))
+	for i, p := range tgids {
+		s[i] = strconv.FormatUint(uint64(p), 10)
+	}
+	return strings.Join(s, ",")
+}
+
+func stageRules(stages []correlate.Stage) string {
+	seen := map[string]bool{}
+	var rules []string
+	for _, s := range stages {
+		if s.Rule != "" && !seen[s.Rule] {
+			seen[s.Rule] = true
+			rules = append(rules, printable(s.Rule))
+		}
+	}
+	sort.Strings(rules)
+	return strings.Join(rules, ", ")
+}
+
+func textConnectors(w io.Writer, connectors []diagnose.Connector) {
+	section(w, "HOPS  transit in µs")
+	if len(connectors) == 0 {
+		fmt.Fprintln(w, "  none seen")
+		return
+	}
+	t := table{left: 3}
+	t.add("from → to", "type", "transport", "n", "n?", "p50", "p95", "p99", "max", "bytes p50", "shm p50")
+	for i := range connectors {
+		c := &connectors[i]
+		t.add(printable(c.From+" → "+c.To), printable(c.Type), c.Transport, strconv.Itoa(c.Transit.N), strconv.Itoa(c.Transit.Unknown),
+			figure(c.Transit.P50), figure(c.Transit.P95), figure(c.Transit.P99), figure(c.Transit.Max), figure(c.Bytes.P50), figure(c.ShmBytes.P50))
+	}
+	t.write(w)
+}
+
+func textJoins(w io.Writer, stages []diagnose.StageSummary) {
+	t := table{left: 2}
+	t.add("stage", "last input", "joins", "share")
+	for i := range stages {
+		s := &stages[i]
+		for _, from := range sortedKeys(s.LastInput) {
+			label := printable(from)
+			if from == "" {
+				label = "(unknown)"
+			}
+			t.add(printable(s.Stage), label, strconv.Itoa(s.LastInput[from]), percent(s.LastInput[from], s.Joins))
+		}
+	}
+	if len(t.rows) > 1 {
+		section(w, "JOINS  which input came last")
+		t.write(w)
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}

@@ -1,0 +1,128 @@
+package export
+
+import (
+	"fmt"
+	"io"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/stageline/stageline/collector/run"
+	"github.com/stageline/stageline/correlate"
+	"github.com/stageline/stageline/correlate/diagnose"
+	"github.com/stageline/stageline/correlate/stat"
+)
+
+func textRequests(w io.Writer, s *diagnose.RequestSummary) {
+	section(w, "REQUESTS  %d (%s); states: %s", s.N, counts(s.Sources), counts(s.States))
+	if s.InFlight > 0 {
+		fmt.Fprintf(w, "  %d were in flight when recording began and are in none of these figures\n", s.InFlight)
+	}
+	t := table{left: 1}
+	t.add("µs", "n", "n?", "p50", "p90", "p95", "p99", "max")
+	for _, row := range []struct {
+		name string
+		d    stat.Dist
+	}{
+		{"client: TTFT from first write", s.ClientTTFT},
+		{"client: JCT from first write", s.ClientJCT},
+		{"client's TTFT from entry's read", s.EntryTTFT},
+		{"client's JCT from entry's read", s.EntryJCT},
+		{"engine: entry's read → first reply write", s.EngineFirst},
+		{"engine: entry's read → last reply write", s.EngineJCT},
+		{"client's first write → entry's read", s.ZeroDifference},
+		{"planned → client's first write", s.SendLag},
+		{"residual (engine's JCT not explained)", s.Residual},
+	} {
+		if row.d.N+row.d.Unknown > 0 {
+			t.add(append([]string{row.name}, distCells(row.d)...)...)
+		}
+	}
+	if len(t.rows) > 1 {
+		t.write(w)
+	}
+}
+
+func counts(m map[string]int) string {
+	if len(m) == 0 {
+		return "none"
+	}
+	var parts []string
+	for _, k := range sortedKeys(m) {
+		parts = append(parts, fmt.Sprintf("%s %d", printable(k), m[k]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func textSlowest(w io.Writer, requests []correlate.RequestTimeline, n int) {
+	order := make([]*correlate.RequestTimeline, 0, len(requests))
+	for i := range requests {
+		if requests[i].JCTUS != nil {
+			order = append(order, &requests[i])
+		}
+	}
+	sort.SliceStable(order, func(a, b int) bool { return *order[a].JCTUS > *order[b].JCTUS })
+	order = order[:min(n, len(order))]
+	if len(order) == 0 {
+		return
+	}
+	section(w, "SLOWEST  by the engine's JCT, µs")
+	t := table{left: 2}
+	t.add("request", "state", "JCT", "residual", "visits", "hops", "notes")
+	for _, q := range order {
+		t.add(printable(q.ID), printable(q.State), figure(num(q.JCTUS)), figure(num(q.Residual)), strconv.Itoa(len(q.Visits)), strconv.Itoa(len(q.Hops)), strconv.Itoa(len(q.Notes)))
+	}
+	t.write(w)
+}
+
+func num(v *float64) stat.Num {
+	if v == nil {
+		return stat.Unknown()
+	}
+	return stat.Num(*v)
+}
+
+func textUncovered(w io.Writer, r *correlate.Result) {
+	t := table{left: 1}
+	for _, u := range r.Uncovered {
+		t.add(printable(u.From+" → "+u.To), strconv.Itoa(u.N), printable(u.Why))
+	}
+	for i := range r.Channels {
+		if c := &r.Channels[i]; !c.Covered {
+			t.add(printable(c.From+" → "+c.To), strconv.FormatUint(c.Messages, 10), printable(c.Transport+": "+c.Why))
+		}
+	}
+	if len(t.rows) > 0 {
+		section(w, "NOT COVERED  hops and channels that cannot be followed (n, why)")
+		t.write(w)
+	}
+	if r.Counts.BytesUnframed > 0 || r.Counts.Gaps > 0 {
+		fmt.Fprintf(w, "  %d gaps in streams, %d bytes without frames, framing found again %d times\n", r.Counts.Gaps, r.Counts.BytesUnframed, r.Counts.Resyncs)
+	}
+}
+
+func textNotes(w io.Writer, r *correlate.Result) {
+	if len(r.Notes) == 0 {
+		return
+	}
+	section(w, "NOTES")
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, "  %s %s: %s\n", noteLevel(&n), printable(n.Code), printable(n.Text))
+	}
+}
+
+func noteLevel(n *run.Note) string {
+	if n.Level == "" {
+		return "info"
+	}
+	return printable(n.Level)
+}
+
+func textDefinitions(w io.Writer) {
+	section(w, "WORDS")
+	t := table{left: 2}
+	for _, d := range definitions {
+		t.add(d.Term, d.Meaning)
+	}
+	t.write(w)
+}

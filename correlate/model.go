@@ -90,7 +90,7 @@ type Hop struct {
 // Alias is another name of a request and why it is believed.
 type Alias struct {
 	Value  string `json:"value"`
-	Reason string `json:"reason"` // "contains", "same-exchange", "same-message", "order"
+	Reason string `json:"reason"` // "request", "contains", "same-exchange", "same-message", "order"
 }
 
 // RequestTimeline is everything known of one request.
@@ -163,6 +163,8 @@ type Counts struct {
 	MessagesNoID     uint64 `json:"messages_without_id"`
 	MessagesPaired   uint64 `json:"messages_seen_at_both_ends"`
 	MessagesOneEnded uint64 `json:"messages_seen_at_one_end"`
+	MessagesAtEntry  uint64 `json:"messages_at_entry"`     // HTTP with clients outside the targets
+	MessagesOutside  uint64 `json:"messages_with_outside"` // other messages whose peer is no target
 	Gaps             uint64 `json:"gaps"`
 	Resyncs          uint64 `json:"resyncs"`
 	BytesUnframed    uint64 `json:"bytes_unframed"`

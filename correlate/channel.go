@@ -1,0 +1,530 @@
+package correlate
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"sort"
+
+	"github.com/stageline/stageline/collector/run"
+)
+
+// endpoint is one process's end of a transport, with what is still unmatched of its two streams.
+type endpoint struct {
+	run.Endpoint
+	peer     *endpoint // nil: not seen (outside, or not yet)
+	sent     half      // what processes wrote here
+	received half      // what processes read here
+	conn     *httpConn // set once it carried HTTP from outside
+	byTGID   [2]uint32 // last process that sent, received here
+	carries  bool      // carried messages with ids
+	closedNS int64
+}
+
+// half is one direction at one endpoint.
+type half struct {
+	waiting []*crossing // unmatched, oldest first; may hold matched ones until swept
+	byPos   map[uint64]*crossing
+	byKey   map[contentKey]*crossing // unmatched with ids, for alignment; nil value: ambiguous
+	marks   []mark                   // progress of calls, for bounds of lost ends
+	lost    uint64                   // gaps by lost records
+
+	// alignment, kept at the receiving half: receiver position + base = sender position
+	aligned bool
+	base    int64
+	votes   map[int64]int
+}
+
+// mark says that the call [enter, exit] moved the bytes [start, end) of the stream.
+type mark struct {
+	start, end  uint64
+	enter, exit int64
+}
+
+// contentKey recognises one message at both ends of a stream whose positions are not aligned yet.
+type contentKey struct {
+	id, typ string
+	chunk   int64
+	bytes   uint64
+}
+
+// crossing is one message on its way: one or both of its ends.
+type crossing struct {
+	seq        uint64
+	send, recv *run.Message
+	from, to   *endpoint // nil when that end is not a target's
+	into       *crossing // fused into another: this one is void
+	tied       []tie
+}
+
+// tie joins a crossing to a request; the flags say at which end its id stood.
+type tie struct {
+	req            *request
+	atSend, atRecv bool
+	weak           bool // by an alias that is not in the request's own bytes
+}
+
+// ns orders crossings.
+func (c *crossing) ns() int64 {
+	if c.send != nil && c.send.FirstEnterNS > 0 {
+		return c.send.FirstEnterNS
+	}
+	if c.recv != nil {
+		return messageNS(c.recv)
+	}
+	return messageNS(c.send)
+}
+
+// any returns the end that was seen, the sender's first.
+func (c *crossing) any() *run.Message {
+	if c.send != nil {
+		return c.send
+	}
+	return c.recv
+}
+
+func (t *Timeline) addEndpoint(r run.Endpoint) {
+	e := &endpoint{Endpoint: r}
+	t.endpoints[r.ID] = e
+	switch r.Transport {
+	case run.TransportPipe:
+		e.peer = e
+	case run.TransportUnix:
+		if r.Inode != 0 {
+			t.unixByIno[r.Inode] = e
+		}
+		if p := t.unixByIno[r.PeerInode]; r.PeerInode != 0 && p != nil && p.peer == nil {
+			t.join(e, p)
+			return
+		}
+		for _, id := range []uint64{r.Inode} { // the peer may know us though we did not know it
+			if p := t.unixByIno[waitingKey(id)]; p != nil && p.peer == nil {
+				t.join(e, p)
+			}
+		}
+		if e.peer == nil && r.PeerInode != 0 {
+			t.unixByIno[waitingKey(r.PeerInode)] = e
+		}
+	case run.TransportTCP:
+		t.addTCP(e)
+	}
+}
+
+// waitingKey files an endpoint under the inode of the peer it waits for. Socket inodes are 32-bit
+// numbers in practice, so the top bit is free.
+func waitingKey(ino uint64) uint64 { return ino | 1<<63 }
+
+func (t *Timeline) addTCP(e *endpoint) {
+	theirs := tcpKey(e.NetNS, e.Remote, e.Local)
+	p := t.tcpByPair[theirs]
+	if p == nil && !loopback(e.Remote) {
+		p = t.tcpByPair[tcpKey(0, e.Remote, e.Local)] // the same pair of addresses from another namespace
+	}
+	if p != nil && p.peer == nil && p.closedNS == 0 {
+		t.join(e, p)
+	}
+	t.tcpByPair[tcpKey(e.NetNS, e.Local, e.Remote)] = e
+	if !loopback(e.Local) {
+		t.tcpByPair[tcpKey(0, e.Local, e.Remote)] = e
+	}
+}
+
+func tcpKey(ns uint32, local, remote string) string {
+	return fmt.Sprintf("%d %s %s", ns, local, remote)
+}
+
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip == nil || ip.IsLoopback()
+}
+
+// join makes two endpoints a channel and matches what both already hold.
+func (t *Timeline) join(a, b *endpoint) {
+	a.peer, b.peer = b, a
+	t.rematch(a)
+	t.rematch(b)
+}
+
+// used notes which process uses the endpoint and how far the stream got.
+func (e *endpoint) used(r *run.IO) {
+	h := &e.sent
+	if r.Dir == run.Recv {
+		h = &e.received
+	}
+	e.byTGID[r.Dir-1] = r.TGID
+	if e.Transport == run.TransportEventFD || r.EnterNS == 0 {
+		return
+	}
+	h.mark(mark{e.absolute(r.Pos), e.absolute(r.Pos) + uint64(r.Ret), r.EnterNS, r.ExitNS})
+}
+
+// mark keeps progress in order of position; calls come nearly so.
+func (h *half) mark(m mark) {
+	i := len(h.marks)
+	for i > 0 && h.marks[i-1].end > m.end {
+		i--
+	}
+	h.marks = slices.Insert(h.marks, i, m)
+}
+
+func (e *endpoint) gap(g *run.Gap) {
+	h := &e.sent
+	if g.Dir == run.Recv {
+		h = &e.received
+	}
+	if g.Cause == run.GapLost {
+		h.lost++
+	}
+}
+
+// absolute folds a kernel sequence number to 32 bits: the two ends may have been unwrapped from
+// different starting points.
+func (e *endpoint) absolute(pos uint64) uint64 {
+	if e.PosAbsolute {
+		return pos & 0xffffffff
+	}
+	return pos
+}
+
+// align takes a stated base.
+func (t *Timeline) align(b *run.Base) {
+	s, r := t.endpoints[b.Sender], t.endpoints[b.Receiver]
+	if s == nil || r == nil || b.Votes <= b.Against {
+		return
+	}
+	if r.peer == nil && s.peer == nil && s != r {
+		s.peer, r.peer = r, s
+	}
+	r.received.aligned, r.received.base = true, b.Base
+	t.rematch(s)
+}
+
+// senderPos is a receiver's position as its sender counts it.
+func (r *endpoint) senderPos(pos uint64) (uint64, bool) {
+	if r.PosAbsolute {
+		return pos & 0xffffffff, true
+	}
+	if !r.received.aligned {
+		return 0, false
+	}
+	return pos + uint64(r.received.base), true
+}
+
+// cross files one end of a message and fuses it with the other end when that is there.
+func (t *Timeline) cross(e *endpoint, m *run.Message) *crossing {
+	t.seq++
+	c := &crossing{seq: t.seq}
+	var mine, other *half
+	if m.Dir == run.Send {
+		c.send, c.from, c.to = m, e, e.peer
+		mine = &e.sent
+	} else {
+		c.recv, c.to, c.from = m, e, e.peer
+		mine = &e.received
+	}
+	if p := e.peer; p != nil {
+		other = &p.received
+		if m.Dir == run.Recv {
+			other = &p.sent
+		}
+		if o := t.otherEnd(e, other, m); o != nil {
+			t.fuse(o, c)
+			return o
+		}
+	}
+	mine.wait(e, c)
+	if e.peer != nil && len(m.IDs) > 0 {
+		t.voteBase(e, c)
+	}
+	return c.live()
+}
+
+// live follows fusions to the crossing that stands.
+func (c *crossing) live() *crossing {
+	for c.into != nil {
+		c = c.into
+	}
+	return c
+}
+
+// otherEnd looks for the unmatched other end of m in the peer's half.
+func (t *Timeline) otherEnd(e *endpoint, other *half, m *run.Message) *crossing {
+	var key uint64
+	if m.Dir == run.Recv {
+		p, ok := e.senderPos(m.Pos)
+		if !ok {
+			return nil
+		}
+		key = p
+	} else {
+		if !e.peer.PosAbsolute && !e.peer.received.aligned {
+			return nil
+		}
+		key = e.absolute(m.Pos)
+		if !e.PosAbsolute {
+			key -= uint64(e.peer.received.base)
+		}
+	}
+	o := other.byPos[key]
+	if o == nil || o.into != nil {
+		return nil
+	}
+	s, r := m, o.recv
+	if m.Dir == run.Recv {
+		s, r = o.send, m
+	}
+	if s == nil || r == nil {
+		return nil
+	}
+	if !same(s, r) {
+		t.conflicts++
+		return nil
+	}
+	delete(other.byPos, key)
+	return o
+}
+
+// same checks that two ends at one position can be one message: same extent unless a decoder lost
+// its way, not received before it was sent, ids that do not contradict.
+func same(s, r *run.Message) bool {
+	const lostWay = run.MsgTruncated | run.MsgResynced | run.MsgGuessed
+	if s.End-s.Pos != r.End-r.Pos && (s.Flags|r.Flags)&lostWay == 0 {
+		return false
+	}
+	if r.LastExitNS > 0 && s.FirstEnterNS > 0 && r.LastExitNS < s.FirstEnterNS {
+		return false
+	}
+	if len(s.IDs) == 0 || len(r.IDs) == 0 || (s.Flags|r.Flags)&lostWay != 0 {
+		return true
+	}
+	for _, a := range s.IDs {
+		for _, b := range r.IDs {
+			if a.Value == b.Value {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// fuse puts the end that c holds into o.
+func (t *Timeline) fuse(o, c *crossing) {
+	t.counts.MessagesPaired += 2
+	if c.send != nil {
+		o.send, o.from = c.send, c.from
+	}
+	if c.recv != nil {
+		o.recv, o.to = c.recv, c.to
+	}
+	if o.from == nil && o.to != nil {
+		o.from = o.to.peer
+	}
+	if o.to == nil && o.from != nil {
+		o.to = o.from.peer
+	}
+	c.into = o
+	if ch := t.channelOf(o); ch != nil {
+		ch.Messages++
+		ch.Received++
+	}
+	for _, x := range c.tied {
+		o.tie(x)
+		x.req.adopt(o)
+	}
+}
+
+// tie joins the crossing to a request once; flags add up.
+func (c *crossing) tie(x tie) {
+	for i := range c.tied {
+		if c.tied[i].req == x.req {
+			c.tied[i].atSend = c.tied[i].atSend || x.atSend
+			c.tied[i].atRecv = c.tied[i].atRecv || x.atRecv
+			c.tied[i].weak = c.tied[i].weak && x.weak
+			return
+		}
+	}
+	c.tied = append(c.tied, x)
+}
+
+// wait files an unmatched end.
+func (h *half) wait(e *endpoint, c *crossing) {
+	if h.byPos == nil {
+		h.byPos, h.byKey = map[uint64]*crossing{}, map[contentKey]*crossing{}
+	}
+	m := c.any()
+	h.byPos[e.absolute(m.Pos)] = c
+	h.waiting = append(h.waiting, c)
+	if len(m.IDs) > 0 {
+		k := keyOf(m)
+		if _, dup := h.byKey[k]; dup {
+			h.byKey[k] = nil
+		} else {
+			h.byKey[k] = c
+		}
+	}
+}
+
+func keyOf(m *run.Message) contentKey {
+	return contentKey{m.IDs[0].Value, m.Type, m.Chunk, m.End - m.Pos}
+}
+
+// voteBase aligns a stream by its own content: the same message, recognised by id, type, chunk and
+// length, that stands exactly once at each end states the base. Two such messages must agree,
+// unless the base is 0 and the stream was seen from its first byte.
+func (t *Timeline) voteBase(e *endpoint, c *crossing) {
+	m := c.any()
+	s, r := e, e.peer
+	if m.Dir == run.Recv {
+		s, r = e.peer, e
+	}
+	h := &r.received
+	if r.PosAbsolute || h.aligned {
+		return
+	}
+	o := r.received.byKey[keyOf(m)]
+	if m.Dir == run.Recv {
+		o = s.sent.byKey[keyOf(m)]
+	}
+	mine := s.sent.byKey[keyOf(m)]
+	if m.Dir == run.Recv {
+		mine = r.received.byKey[keyOf(m)]
+	}
+	if o == nil || mine != c || o.into != nil {
+		return
+	}
+	sm, rm := c.send, o.recv
+	if m.Dir == run.Recv {
+		sm, rm = o.send, c.recv
+	}
+	if sm == nil || rm == nil || !same(sm, rm) {
+		return
+	}
+	if h.votes == nil {
+		h.votes = map[int64]int{}
+	}
+	base := int64(sm.Pos - rm.Pos)
+	h.votes[base]++
+	need := 2
+	if base == 0 && fromStart(s, r) {
+		need = 1
+	}
+	if len(h.votes) == 1 && h.votes[base] >= need || h.votes[base] >= 5 && h.votes[base] > 4*(sum(h.votes)-h.votes[base]) {
+		h.aligned, h.base, h.votes = true, base, nil
+		t.rematch(s)
+	}
+}
+
+func sum(m map[int64]int) (n int) {
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+// fromStart reports that the first message at both ends stands at position 0 and its framing was
+// seen, not inferred.
+func fromStart(s, r *endpoint) bool {
+	const inferred = run.MsgGuessed | run.MsgResynced | run.MsgInFlight
+	first := func(h *half) bool {
+		c := h.byPos[0]
+		return c != nil && c.any().Flags&inferred == 0
+	}
+	return first(&s.sent) && first(&r.received)
+}
+
+// rematch tries every unmatched receive against sends of s, after the two became comparable.
+func (t *Timeline) rematch(s *endpoint) {
+	r := s.peer
+	if r == nil {
+		return
+	}
+	for _, c := range s.sent.waiting {
+		if c.send != nil {
+			c.to = r
+		}
+	}
+	for _, c := range r.received.waiting {
+		if c.into != nil || c.recv == nil || c.send != nil {
+			continue
+		}
+		c.from = s
+		o := t.otherEnd(r, &s.sent, c.recv)
+		if o == nil {
+			continue
+		}
+		delete(r.received.byPos, r.absolute(c.recv.Pos))
+		t.fuse(o, c)
+	}
+	if r.PosAbsolute || r.received.aligned {
+		return
+	}
+	for _, c := range slices.Clone(r.received.waiting) {
+		if c.into == nil && c.send == nil && len(c.recv.IDs) > 0 && !r.received.aligned {
+			t.voteBase(r, c)
+		}
+	}
+}
+
+// sweep drops ends that were matched, and those whose other end can no longer come; it returns the
+// latter.
+func (h *half) sweep(before int64, limit int) (unmatched []*crossing) {
+	keep := h.waiting[:0]
+	excess := len(h.waiting) - limit
+	for i, c := range h.waiting {
+		m := c.any()
+		if c.into == nil && (c.send == nil || c.recv == nil) && messageNS(m) >= before && i >= excess {
+			keep = append(keep, c)
+			continue
+		}
+		if c.into == nil && (c.send == nil || c.recv == nil) {
+			unmatched = append(unmatched, c)
+		}
+		if len(m.IDs) > 0 {
+			delete(h.byKey, keyOf(m))
+		}
+		for _, x := range [...]*run.Message{c.send, c.recv} {
+			if x != nil && h.byPos[x.Pos] == c {
+				delete(h.byPos, x.Pos)
+			}
+			if x != nil && h.byPos[x.Pos&0xffffffff] == c {
+				delete(h.byPos, x.Pos&0xffffffff)
+			}
+		}
+	}
+	clear(h.waiting[len(keep):])
+	h.waiting = keep
+	return unmatched
+}
+
+// sweepMarks drops progress from before ns.
+func (h *half) sweepMarks(ns int64) {
+	i := 0
+	for i < len(h.marks) && h.marks[i].exit < ns {
+		i++
+	}
+	if i > 0 && i*2 >= len(h.marks) {
+		h.marks = slices.Clone(h.marks[i:])
+	}
+}
+
+// reached returns the first call that moved the stream to pos or beyond.
+func (h *half) reached(pos uint64) (mark, bool) {
+	i := sort.Search(len(h.marks), func(i int) bool { return h.marks[i].end >= pos })
+	if i == len(h.marks) {
+		return mark{}, false
+	}
+	return h.marks[i], true
+}
+
+// before returns the last call that ended at or before pos.
+func (h *half) before(pos uint64) (mark, bool) {
+	i := sort.Search(len(h.marks), func(i int) bool { return h.marks[i].end > pos })
+	if i == 0 {
+		return mark{}, false
+	}
+	return h.marks[i-1], true
+}

@@ -1,0 +1,246 @@
+package correlate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/stageline/stageline/collector/run"
+)
+
+// channelKey is what connections of one channel have in common.
+type channelKey struct {
+	from, to  uint32
+	transport run.Transport
+}
+
+// channelOf returns the channel a crossing travels on, nil when an end is outside or unknown.
+func (t *Timeline) channelOf(c *crossing) *Channel {
+	if c.from == nil || c.to == nil {
+		return nil
+	}
+	from, to := c.from.byTGID[0], c.to.byTGID[1]
+	if c.send != nil {
+		from = c.send.TGID
+	}
+	if c.recv != nil {
+		to = c.recv.TGID
+	}
+	if from == to {
+		return nil
+	}
+	k := channelKey{from, to, c.to.Transport}
+	ch := t.channels[k]
+	if ch == nil {
+		ch = &Channel{FromTGID: from, ToTGID: to, Transport: c.to.Transport.String(), Endpoints: [2]uint32{c.from.ID, c.to.ID}, Covered: true}
+		t.channels[k] = ch
+	}
+	if c.from.ID < ch.Endpoints[0] { // of several connections the first, whatever order they are swept in
+		ch.Endpoints = [2]uint32{c.from.ID, c.to.ID}
+	}
+	return ch
+}
+
+// unmatched counts a crossing whose other end never came.
+func (t *Timeline) unmatched(c *crossing) {
+	if c.from == nil || c.to == nil {
+		t.counts.MessagesOutside++
+		return
+	}
+	if ch := t.channelOf(c); ch != nil {
+		ch.Unmatched++
+		if c.send != nil {
+			ch.Messages++
+		} else {
+			ch.Received++
+		}
+	}
+}
+
+// Finish interprets what is left and returns the timeline. Nothing may be added afterwards.
+func (t *Timeline) Finish() *Result {
+	t.interpret(int64(^uint64(0) >> 1))
+	for _, r := range t.open { // votes of all before the first is built
+		t.learnChunks(t.buildHops(r))
+	}
+	for _, r := range t.open {
+		if r.endNS == 0 {
+			r.notes = append(r.notes, "not ended when the recording stopped")
+			r.endNS = max(r.lastNS, r.firstNS)
+		}
+		t.build(r)
+	}
+	t.open = nil
+	for _, o := range t.orphanList() {
+		t.dropOrphan(o)
+	}
+	ids := make([]uint32, 0, len(t.endpoints))
+	for id := range t.endpoints {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		e := t.endpoints[id]
+		t.sweepHalf(e, &e.sent, int64(^uint64(0)>>1))
+		t.sweepHalf(e, &e.received, int64(^uint64(0)>>1))
+	}
+	t.linkByConnection()
+	return t.result()
+}
+
+// linkByConnection ties load generator records whose id the engine never showed to the exchange
+// that took place on their connection at that time: HTTP/1.1 has one at a time.
+func (t *Timeline) linkByConnection() {
+	for _, c := range t.clients.list {
+		if t.clients.linked[c] {
+			continue
+		}
+		found := -1
+		for i := range t.results {
+			b := &t.results[i]
+			if b.Client != nil || c.Local == "" || b.conn != [2]string{c.Remote, c.Local} || c.SentNS == nil {
+				continue
+			}
+			if b.entryNS < *c.SentNS || c.EndNS != nil && b.entryNS > *c.EndNS {
+				continue
+			}
+			if found >= 0 {
+				found = -2
+				break
+			}
+			found = i
+		}
+		if found >= 0 {
+			t.clients.linked[c] = true
+			t.results[found].setClient(c)
+			continue
+		}
+		t.results = append(t.results, clientOnly(c))
+	}
+}
+
+// clientOnly is a request that the engine never showed.
+func clientOnly(c *run.Request) built {
+	b := built{evidence: true}
+	b.ID, b.Source, b.Client, b.State = c.ID, "loadgen", c, c.State
+	b.Entry, b.Reply, b.Exit = unknown("request not seen at the entry"), unknown("reply not seen"), unknown("reply not seen")
+	b.Notes = []string{"no record of it at the engine's entry"}
+	if c.SentNS != nil {
+		b.sortNS = *c.SentNS
+	}
+	return b
+}
+
+func (t *Timeline) result() *Result {
+	r := &Result{Stages: t.stages(), Channels: t.channelList(), Loss: t.ledger.sorted(), Notes: t.notes, FromNS: t.fromNS, ToNS: t.nowNS}
+	only := 0
+	slices.SortFunc(t.results, func(a, b built) int {
+		return cmp.Or(cmp.Compare(a.sortNS, b.sortNS), cmp.Compare(a.ID, b.ID), cmp.Compare(a.seq, b.seq))
+	})
+	for i := range t.results {
+		b := &t.results[i]
+		if !b.evidence && len(t.procs.byTGID) > 1 {
+			only++
+			continue
+		}
+		if b.late > 0 {
+			b.Notes = append(b.Notes, fmt.Sprintf("%d messages named it long after its end", b.late))
+		}
+		fill(&b.RequestTimeline)
+		r.Requests = append(r.Requests, b.RequestTimeline)
+	}
+	if r.Requests == nil {
+		r.Requests = []RequestTimeline{}
+	}
+	t.counts.MessagesOneEnded = t.counts.Messages - t.counts.MessagesPaired - t.counts.MessagesAtEntry - t.counts.MessagesOutside
+	r.Counts = t.counts
+	r.Uncovered = t.uncovered(r)
+	r.Notes = append(r.Notes, t.ownNotes(only)...)
+	if r.Notes == nil {
+		r.Notes = []run.Note{}
+	}
+	return r
+}
+
+// fill makes lists empty instead of null, so that a reader of JSON finds an array.
+func fill(r *RequestTimeline) {
+	if r.Aliases == nil {
+		r.Aliases = []Alias{}
+	}
+	if r.Visits == nil {
+		r.Visits = []Visit{}
+	}
+	for i := range r.Visits {
+		if r.Visits[i].Inputs == nil {
+			r.Visits[i].Inputs = []Input{}
+		}
+	}
+	if r.Hops == nil {
+		r.Hops = []Hop{}
+	}
+}
+
+// ownNotes state what the timeline itself left out.
+func (t *Timeline) ownNotes(noEvidence int) []run.Note {
+	var out []run.Note
+	add := func(n uint64, code, text string) {
+		if n > 0 {
+			out = append(out, run.Note{AtNS: t.nowNS, Level: "info", Code: code, Text: fmt.Sprintf("%d %s", n, text)})
+		}
+	}
+	add(t.orphanIDs, "ids-unowned", fmt.Sprintf("ids in %d messages belong to no request seen at the entry", t.orphanMsgs))
+	add(t.idleExchanges, "exchanges-without-body", "GET exchanges at the entry were not taken for requests")
+	add(uint64(noEvidence), "exchanges-without-stage", "exchanges at the entry reached no stage and carried no id: not taken for requests")
+	add(t.lateMessages, "messages-late", "messages named a request long after its end")
+	add(t.conflicts, "position-conflict", "messages stood at one position of a channel but could not be the same")
+	return out
+}
+
+func (t *Timeline) stages() []Stage {
+	byName := map[string]*Stage{}
+	var order []string
+	add := func(name, rule, engine string, x *process) {
+		s := byName[name]
+		if s == nil {
+			s = &Stage{Name: name, Rule: rule, Engine: engine}
+			byName[name] = s
+			order = append(order, name)
+		}
+		s.Entry = s.Entry || x.entry
+		if !slices.Contains(s.TGIDs, x.TGID) {
+			s.TGIDs = append(s.TGIDs, x.TGID)
+		}
+	}
+	for _, x := range t.procs.sorted() {
+		n := t.stage(x)
+		add(n.name, n.rule, n.engine, x)
+		for _, h := range t.hosts(x)[1:] {
+			add(h, "message field", n.engine, x)
+		}
+	}
+	out := []Stage{}
+	for _, name := range order {
+		out = append(out, *byName[name])
+	}
+	return out
+}
+
+func (t *Timeline) channelList() []Channel {
+	out := []Channel{}
+	for _, c := range t.channels {
+		c.From = t.stage(t.procs.at(c.FromTGID, t.nowNS)).name
+		c.To = t.stage(t.procs.at(c.ToTGID, t.nowNS)).name
+		if c.FromTGID == 0 {
+			c.From = "unknown"
+		}
+		if c.ToTGID == 0 {
+			c.To = "unknown"
+		}
+		out = append(out, *c)
+	}
+	slices.SortFunc(out, func(a, b Channel) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.FromTGID, b.FromTGID),
+			cmp.Compare(a.ToTGID, b.ToTGID), cmp.Compare(a.Transport, b.Transport))
+	})
+	return out
+}

@@ -1,0 +1,288 @@
+package correlate
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/stageline/stageline/collector/run"
+)
+
+// thread keeps the recent off-CPU intervals and signals of one thread.
+type thread struct {
+	tid uint32
+	off []run.OffCPU // by OutNS
+	// signals it gave: writes to eventfds and bytes to pipes and socketpairs inside the process
+	gave []signal
+	took []signal
+}
+
+// signal is one call that wakes or is woken by another thread of the process.
+type signal struct {
+	enter, exit int64
+	ep          uint32
+}
+
+// Numbers of x86-64 system calls in which threads wait.
+const (
+	callRead = 0
+	callPoll = 7
+	// select, recvfrom, epoll_wait, pselect6, ppoll, epoll_pwait, epoll_pwait2, recvmsg
+	callSelect     = 23
+	callRecvfrom   = 45
+	callRecvmsg    = 47
+	callFutex      = 202
+	callEpollWait  = 232
+	callPselect    = 270
+	callPpoll      = 271
+	callEpollPwait = 281
+	callEpollPw2   = 441
+)
+
+// pollCall reports a call in which a loop waits for descriptors.
+func pollCall(c int32) bool {
+	switch c {
+	case callRead, callPoll, callSelect, callRecvfrom, callRecvmsg, callEpollWait, callPselect, callPpoll, callEpollPwait, callEpollPw2:
+		return true
+	}
+	return false
+}
+
+// roleStats counts behaviour that tells what a thread is for.
+type roleStats struct {
+	recvIDs map[uint32]int      // thread → messages with ids it received
+	sendIDs map[uint32]int      // thread → messages with ids it sent
+	wakes   map[[2]uint32]*wake // waker, woken
+	gives   map[tidEP]int       // signals given on an endpoint
+	takes   map[tidEP]int
+}
+
+type tidEP struct {
+	tid uint32
+	ep  uint32
+}
+
+// wake counts how often one thread ended another's sleep, by kind of sleep.
+type wake struct{ futex, poll, other int }
+
+func (r *roleStats) init() {
+	r.recvIDs, r.sendIDs = map[uint32]int{}, map[uint32]int{}
+	r.wakes = map[[2]uint32]*wake{}
+	r.gives, r.takes = map[tidEP]int{}, map[tidEP]int{}
+}
+
+func (r *roleStats) carried(m *run.Message) {
+	if m.Dir == run.Send {
+		r.sendIDs[m.TID]++
+	} else {
+		r.recvIDs[m.TID]++
+	}
+}
+
+func (x *process) thread(tid uint32) *thread {
+	t := x.threads[tid]
+	if t == nil {
+		t = &thread{tid: tid}
+		x.threads[tid] = t
+	}
+	return t
+}
+
+// sawIO keeps a process known by its calls alone.
+func (p *procTable) sawIO(r *run.IO) { p.at(r.TGID, r.ExitNS) }
+
+// signal notes calls by which threads of one process wake each other.
+func (p *procTable) signal(e *endpoint, r *run.IO) {
+	inside := e.Transport == run.TransportEventFD ||
+		r.Ret <= 16 && (e.Transport == run.TransportPipe || e.Transport == run.TransportUnix)
+	if !inside {
+		return
+	}
+	x := p.at(r.TGID, r.ExitNS)
+	th := x.thread(r.TID)
+	s := signal{r.EnterNS, r.ExitNS, r.EP}
+	if r.Dir == run.Send {
+		x.roles.gives[tidEP{r.TID, signalKey(e, r.Dir)}]++
+		th.gave = insertSignal(th.gave, s, signalKey(e, r.Dir))
+		return
+	}
+	x.roles.takes[tidEP{r.TID, signalKey(e, r.Dir)}]++
+	th.took = insertSignal(th.took, s, signalKey(e, r.Dir))
+}
+
+// signalKey names the stream a signal travels on, alike at both ends: the reading endpoint.
+func signalKey(e *endpoint, d run.Dir) uint32 {
+	if d == run.Send && e.Transport == run.TransportUnix && e.peer != nil {
+		return e.peer.ID
+	}
+	return e.ID
+}
+
+func insertSignal(l []signal, s signal, key uint32) []signal {
+	s.ep = key
+	i := len(l)
+	for i > 0 && l[i-1].enter > s.enter {
+		i--
+	}
+	return slices.Insert(l, i, s)
+}
+
+func (p *procTable) offCPU(r *run.OffCPU) {
+	x := p.at(r.TGID, r.OutNS)
+	th := x.thread(r.TID)
+	i := len(th.off)
+	for i > 0 && th.off[i-1].OutNS > r.OutNS {
+		i--
+	}
+	th.off = slices.Insert(th.off, i, *r)
+	if r.State == run.OffSleep && r.Call == callFutex {
+		x.waitsOn(r.Arg0, r.TID)
+	}
+	if r.State != run.OffSleep || r.WakerTID == 0 || r.WakerTGID != r.TGID {
+		return
+	}
+	k := [2]uint32{r.WakerTID, r.TID}
+	w := x.roles.wakes[k]
+	if w == nil {
+		w = &wake{}
+		x.roles.wakes[k] = w
+	}
+	switch {
+	case r.Call == callFutex:
+		w.futex++
+	case pollCall(r.Call):
+		w.poll++
+	default:
+		w.other++
+	}
+}
+
+// roles are the threads of a process by what they do; 0 where there is none.
+type roles struct {
+	io      uint32 // receives messages
+	loop    uint32 // woken by io; hands work out
+	compute uint32 // woken by loop, does the work
+}
+
+// learnRoles decides the roles from all that was counted so far.
+func (x *process) learnRoles() roles {
+	var r roles
+	r.io = busiest(x.roles.recvIDs)
+	if r.io == 0 {
+		r.io = busiest(x.roles.sendIDs)
+	}
+	if r.io == 0 {
+		return r
+	}
+	r.loop = x.wokenBy(r.io, []uint32{r.io}, func(w *wake) int { return w.poll + w.futex + w.other })
+	if r.loop == 0 {
+		r.loop = r.io
+	}
+	not := []uint32{r.io, r.loop}
+	r.compute = x.wokenBy(r.loop, not, func(w *wake) int { return w.futex*4 + w.poll })
+	if r.compute == 0 && r.loop != r.io {
+		// the thread that reads the messages also runs the loop, and what looked like a loop computes
+		r.compute, r.loop = r.loop, r.io
+	}
+	if r.compute == 0 {
+		r.compute = r.loop
+	}
+	return r
+}
+
+func busiest(m map[uint32]int) (best uint32) {
+	for tid, n := range m {
+		if b := m[best]; best == 0 || n > b || n == b && tid < best {
+			best = tid
+		}
+	}
+	return best
+}
+
+// wokenBy is the thread that waker wakes most, directly or over an eventfd it reads.
+func (x *process) wokenBy(waker uint32, not []uint32, weight func(*wake) int) uint32 {
+	score := map[uint32]int{}
+	for k, w := range x.roles.wakes {
+		if k[0] == waker && !slices.Contains(not, k[1]) {
+			score[k[1]] += weight(w)
+		}
+	}
+	for g, n := range x.roles.gives {
+		if g.tid != waker {
+			continue
+		}
+		for tk, m := range x.roles.takes {
+			if tk.ep == g.ep && !slices.Contains(not, tk.tid) {
+				score[tk.tid] += min(n, m)
+			}
+		}
+	}
+	for tid, n := range score {
+		if n < 2 {
+			delete(score, tid)
+		}
+	}
+	return busiest(score)
+}
+
+// sleepAt returns the off-CPU interval that covers ns.
+func (t *thread) sleepAt(ns int64) (run.OffCPU, bool) {
+	i := sort.Search(len(t.off), func(i int) bool { return t.off[i].OutNS > ns })
+	if i == 0 || t.off[i-1].InNS <= ns {
+		return run.OffCPU{}, false
+	}
+	return t.off[i-1], true
+}
+
+// nextOff returns the first off-CPU interval beginning at or after ns that ok accepts.
+func (t *thread) nextOff(ns, until int64, ok func(run.OffCPU) bool) (run.OffCPU, bool) {
+	i := sort.Search(len(t.off), func(i int) bool { return t.off[i].OutNS >= ns })
+	for ; i < len(t.off) && t.off[i].OutNS <= until; i++ {
+		if ok(t.off[i]) {
+			return t.off[i], true
+		}
+	}
+	return run.OffCPU{}, false
+}
+
+// lastOff returns the last off-CPU interval beginning before ns and after from that ok accepts.
+func (t *thread) lastOff(from, ns int64, ok func(run.OffCPU) bool) (run.OffCPU, bool) {
+	i := sort.Search(len(t.off), func(i int) bool { return t.off[i].OutNS >= ns })
+	for i--; i >= 0 && t.off[i].OutNS >= from; i-- {
+		if ok(t.off[i]) {
+			return t.off[i], true
+		}
+	}
+	return run.OffCPU{}, false
+}
+
+// offBetween is the time of [a, b] in which the thread did not run.
+func (t *thread) offBetween(a, b int64) (ns int64) {
+	i := sort.Search(len(t.off), func(i int) bool { return t.off[i].InNS > a })
+	for ; i < len(t.off) && t.off[i].OutNS < b; i++ {
+		ns += max(0, min(b, t.off[i].InNS)-max(a, t.off[i].OutNS))
+	}
+	return ns
+}
+
+// sweep drops what happened before ns.
+func (t *thread) sweep(ns int64) {
+	i := 0
+	for i < len(t.off) && t.off[i].InNS < ns {
+		i++
+	}
+	if i*2 > len(t.off) {
+		t.off = slices.Clone(t.off[i:])
+	}
+	t.gave, t.took = sweepSignals(t.gave, ns), sweepSignals(t.took, ns)
+}
+
+func sweepSignals(l []signal, ns int64) []signal {
+	i := 0
+	for i < len(l) && l[i].exit < ns {
+		i++
+	}
+	if i*2 > len(l) {
+		return slices.Clone(l[i:])
+	}
+	return l
+}

@@ -1,0 +1,62 @@
+package correlate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// uncovered names the hops of the graph that the kernel cannot see: between stages of one process,
+// and through segments that two processes keep mapped.
+func (t *Timeline) uncovered(r *Result) []Uncovered {
+	n := map[Uncovered]int{}
+	for i := range r.Requests {
+		t.insideProcess(&r.Requests[i], n)
+	}
+	for _, g := range t.shm.all {
+		if g.framed || g.owner != nil || g.unlinked != 0 || len(g.uses) < 2 || g.uses[0].mapNS == 0 || g.uses[1].mapNS == 0 {
+			continue
+		}
+		a := t.stage(t.procs.at(g.uses[0].tgid, g.uses[0].mapNS)).name
+		b := t.stage(t.procs.at(g.uses[1].tgid, g.uses[1].mapNS)).name
+		if a != b {
+			n[Uncovered{From: a, To: b, Why: "both keep a shared-memory segment mapped: what passes through it makes no system call"}]++
+		}
+	}
+	out := []Uncovered{}
+	for u, k := range n {
+		u.N = k
+		out = append(out, u)
+	}
+	slices.SortFunc(out, func(a, b Uncovered) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Why, b.Why))
+	})
+	return out
+}
+
+// insideProcess finds, in one request, a stage that got input but sent nothing beside a stage of
+// the same process that sent something but got no input.
+func (t *Timeline) insideProcess(r *RequestTimeline, n map[Uncovered]int) {
+	for i := range r.Visits {
+		a := &r.Visits[i]
+		if len(a.Inputs) == 0 || sentBy(r, a) {
+			continue
+		}
+		for j := range r.Visits {
+			b := &r.Visits[j]
+			if b.TGID == a.TGID && b.Stage != a.Stage && len(b.Inputs) == 0 {
+				n[Uncovered{From: a.Stage, To: b.Stage, Why: fmt.Sprintf("both stages are in process %d", a.TGID)}]++
+			}
+		}
+	}
+}
+
+// sentBy reports that the stage of a visit sent a message of the request.
+func sentBy(r *RequestTimeline, v *Visit) bool {
+	for i := range r.Hops {
+		if r.Hops[i].From == v.Stage && r.Hops[i].FromTGID == v.TGID && v.Departure.NS != nil {
+			return true
+		}
+	}
+	return false
+}

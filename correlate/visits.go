@@ -1,0 +1,339 @@
+package correlate
+
+import (
+	"cmp"
+	"slices"
+)
+
+// chunkVotes decide whether a stage fires once a chunk: its outputs then carry the numbers of its
+// inputs.
+type chunkVotes struct{ perChunk, whole int }
+
+// stageKey is one stage in one process.
+type stageKey struct {
+	stage string
+	tgid  uint32
+}
+
+// group gathers the hops of a request at one stage; indices into the request's hops.
+type group struct {
+	key     stageKey
+	p       *process
+	in, out []int
+	control []int // control hops the stage sent
+}
+
+// groups lists the stages a request visited, in order of first sight.
+func groups(l []hop) []*group {
+	byKey := map[stageKey]*group{}
+	var order []*group
+	get := func(stage string, tgid uint32, p *process) *group {
+		k := stageKey{stage, tgid}
+		g := byKey[k]
+		if g == nil {
+			g = &group{key: k, p: p}
+			byKey[k] = g
+			order = append(order, g)
+		}
+		return g
+	}
+	for i := range l {
+		h := &l[i]
+		if h.control {
+			if h.from != nil {
+				g := get(h.From, h.FromTGID, h.from)
+				g.control = append(g.control, i)
+			}
+			continue
+		}
+		if h.from != nil {
+			g := get(h.From, h.FromTGID, h.from)
+			g.out = append(g.out, i)
+		}
+		if h.to != nil {
+			g := get(h.To, h.ToTGID, h.to)
+			g.in = append(g.in, i)
+		}
+	}
+	return slices.DeleteFunc(order, func(g *group) bool { return len(g.in)+len(g.out) == 0 })
+}
+
+// at is the best estimate of a point, or 0.
+func (p Point) at() int64 {
+	if p.NS == nil {
+		return 0
+	}
+	return *p.NS
+}
+
+func (p Point) lo() int64 {
+	if p.LoNS == nil {
+		return 0
+	}
+	return *p.LoNS
+}
+
+func (p Point) hi() int64 {
+	if p.HiNS == nil {
+		return 0
+	}
+	return *p.HiNS
+}
+
+// arrivedNS orders arrivals; an arrival that was not seen counts at its send.
+func (h *hop) arrivedNS() int64 {
+	if n := h.Recv.at(); n != 0 {
+		return n
+	}
+	return h.Send.at()
+}
+
+func (h *hop) sentNS() int64 {
+	if n := h.Send.at(); n != 0 {
+		return n
+	}
+	return h.Recv.at()
+}
+
+// chunkSets are the chunk numbers on the inputs and outputs of a stage.
+func (g *group) chunkSets(l []hop) (in, out map[int64]bool) {
+	in, out = map[int64]bool{}, map[int64]bool{}
+	for _, i := range g.in {
+		if l[i].Chunk != nil {
+			in[*l[i].Chunk] = true
+		}
+	}
+	for _, i := range g.out {
+		if l[i].Chunk != nil {
+			out[*l[i].Chunk] = true
+		}
+	}
+	return in, out
+}
+
+// learnChunks lets a request vote on which of its stages fire per chunk.
+func (t *Timeline) learnChunks(l []hop) {
+	for _, g := range groups(l) {
+		if g.p.entry {
+			continue
+		}
+		in, out := g.chunkSets(l)
+		if len(in) == 0 && len(out) == 0 {
+			continue
+		}
+		v := t.chunky[g.key.stage]
+		if v == nil {
+			v = &chunkVotes{}
+			t.chunky[g.key.stage] = v
+		}
+		switch {
+		case len(in) == 0 || len(out) == 0:
+			v.whole++
+		case equalSets(in, out):
+			if len(in) > 1 {
+				v.perChunk++
+			}
+		default:
+			v.whole++
+		}
+	}
+}
+
+// equalSets allows for a lost message in every eight.
+func equalSets(a, b map[int64]bool) bool {
+	miss := 0
+	for k := range a {
+		if !b[k] {
+			miss++
+		}
+	}
+	for k := range b {
+		if !a[k] {
+			miss++
+		}
+	}
+	return miss*8 <= max(len(a), len(b))
+}
+
+// buildVisits derives the visits of a request from its hops.
+func (t *Timeline) buildVisits(r *request, l []hop) []Visit {
+	var out []Visit
+	for _, g := range groups(l) {
+		slices.SortStableFunc(g.in, func(a, b int) int { return cmp.Compare(l[a].arrivedNS(), l[b].arrivedNS()) })
+		slices.SortStableFunc(g.out, func(a, b int) int { return cmp.Compare(l[a].sentNS(), l[b].sentNS()) })
+		if g.p.entry && r.conn != nil && g.key.tgid == r.tgid && g.key.stage == t.stage(g.p).name {
+			out = append(out, t.entryVisits(r, l, g)...)
+			continue
+		}
+		v := t.chunky[g.key.stage]
+		in, outs := g.chunkSets(l)
+		if v != nil && v.perChunk > v.whole && len(in) > 0 && len(outs) > 0 {
+			out = append(out, t.chunkVisits(r, l, g)...)
+			continue
+		}
+		out = append(out, t.visit(r, l, g, nil))
+	}
+	slices.SortStableFunc(out, func(a, b Visit) int { return cmp.Compare(a.firstNS(), b.firstNS()) })
+	return out
+}
+
+func (v *Visit) firstNS() int64 {
+	for _, p := range [...]Point{v.Arrival, v.Ready, v.Departure} {
+		if n := p.at(); n != 0 {
+			return n
+		}
+	}
+	return 0
+}
+
+// chunkVisits splits a group by chunk number. Inputs and outputs without one belong to the first
+// and the last chunk: what precedes a stream, and what closes it.
+func (t *Timeline) chunkVisits(r *request, l []hop, g *group) []Visit {
+	parts := map[int64]*group{}
+	var order []int64
+	get := func(k int64) *group {
+		if parts[k] == nil {
+			parts[k] = &group{key: g.key, p: g.p, control: g.control}
+			order = append(order, k)
+		}
+		return parts[k]
+	}
+	for _, i := range g.in {
+		if c := l[i].Chunk; c != nil {
+			p := get(*c)
+			p.in = append(p.in, i)
+		}
+	}
+	for _, i := range g.out {
+		if c := l[i].Chunk; c != nil {
+			p := get(*c)
+			p.out = append(p.out, i)
+		}
+	}
+	slices.Sort(order)
+	first, last := parts[order[0]], parts[order[len(order)-1]]
+	for _, i := range g.in {
+		if l[i].Chunk == nil {
+			first.in = append(first.in, i)
+		}
+	}
+	for _, i := range g.out {
+		if l[i].Chunk == nil {
+			last.out = append(last.out, i)
+		}
+	}
+	var out []Visit
+	for _, k := range order {
+		out = append(out, t.visit(r, l, parts[k], ptr(k)))
+	}
+	return out
+}
+
+// visit builds one visit from the inputs and outputs of its group, both in order of time.
+func (t *Timeline) visit(r *request, l []hop, g *group, chunk *int64) Visit {
+	v := Visit{Stage: g.key.stage, TGID: g.key.tgid, Chunk: chunk, Identity: IdentityExact}
+	var firstOut int64
+	if len(g.out) > 0 {
+		firstOut = l[g.out[0]].sentNS()
+	}
+	upstream := map[string]bool{}
+	needed := -1
+	for n, i := range g.in {
+		h := &l[i]
+		v.Inputs = append(v.Inputs, Input{From: h.From, Chunk: h.Chunk, At: h.Recv, Hop: i})
+		v.Identity = worse(v.Identity, h.Identity)
+		if firstOut == 0 || h.arrivedNS() <= firstOut || n == 0 {
+			needed = n
+			upstream[h.From] = true
+		}
+	}
+	for _, i := range g.out {
+		v.Identity = worse(v.Identity, l[i].Identity)
+	}
+	v.Join = len(upstream) > 1
+	v.Arrival, v.Ready, v.Start, v.Finish, v.Departure =
+		unknown("input not seen"), unknown("input not seen"), unknown("input not seen"), unknown("no output seen"), unknown("no output seen")
+	if needed >= 0 {
+		v.Arrival = v.Inputs[0].At
+	}
+	if n := len(g.out); n > 0 {
+		v.Departure = l[g.out[n-1]].Send
+	}
+	w := t.window(r, l, g, needed)
+	w.place(&v)
+	v.OnCPUUS = w.onCPU(&v)
+	return v
+}
+
+func worse(a, b Identity) Identity {
+	rank := map[Identity]int{IdentityExact: 0, IdentityPaired: 1, IdentityOrdered: 2, IdentityUnknown: 3}
+	if rank[b] > rank[a] {
+		return b
+	}
+	return a
+}
+
+// entryVisits cuts the work of the entry process into runs of inputs followed by outputs: from the
+// client's request to the first submit, and from each return to what it sets off, the last one to
+// the end of the reply.
+func (t *Timeline) entryVisits(r *request, l []hop, g *group) []Visit {
+	type step struct {
+		ns  int64
+		hop int // -1: the client's request
+		out bool
+	}
+	var steps []step
+	for _, i := range g.in {
+		steps = append(steps, step{l[i].arrivedNS(), i, false})
+	}
+	for _, i := range g.out {
+		steps = append(steps, step{l[i].sentNS(), i, true})
+	}
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.ns, b.ns) })
+	if r.entryNS != 0 {
+		steps = slices.Insert(steps, 0, step{r.entryNS, -1, false})
+	}
+	var out []Visit
+	for len(steps) > 0 {
+		v := Visit{Stage: g.key.stage, TGID: g.key.tgid, Identity: IdentityExact, Departure: unknown("no output seen")}
+		i := 0
+		from := map[string]bool{}
+		for ; i < len(steps) && !steps[i].out; i++ {
+			in := Input{From: "client", At: r.entryPoint(), Hop: -1}
+			if h := steps[i].hop; h >= 0 {
+				in = Input{From: l[h].From, Chunk: l[h].Chunk, At: l[h].Recv, Hop: h}
+				v.Identity = worse(v.Identity, l[h].Identity)
+			}
+			from[in.From] = true
+			v.Inputs = append(v.Inputs, in)
+		}
+		for ; i < len(steps) && steps[i].out; i++ {
+			v.Departure = l[steps[i].hop].Send
+			v.Identity = worse(v.Identity, l[steps[i].hop].Identity)
+		}
+		if i == len(steps) && v.Departure.NS == nil && r.lastWriteNS != 0 {
+			v.Departure = seen(r.lastWriteNS, "last reply write entered")
+		}
+		steps = steps[i:]
+		v.Join = len(from) > 1
+		if len(v.Inputs) > 0 {
+			v.Arrival, v.Ready = v.Inputs[0].At, v.Inputs[len(v.Inputs)-1].At
+		} else {
+			v.Arrival, v.Ready = unknown("input not seen"), unknown("input not seen")
+		}
+		v.Start, v.Finish = between(v.Ready, v.Departure), between(v.Ready, v.Departure)
+		if v.Finish.NS != nil {
+			v.Finish.NS = v.Finish.HiNS
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// between bounds a moment by two others; the estimate is the first.
+func between(a, b Point) Point {
+	if a.LoNS == nil || b.HiNS == nil || *b.HiNS < *a.LoNS {
+		return unknown("no bound on both sides")
+	}
+	return bounded(*a.LoNS, a.at(), *b.HiNS, "arrival to departure")
+}

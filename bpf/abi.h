@@ -89,9 +89,11 @@ struct sl_endpoint {
 };
 _Static_assert(sizeof(struct sl_endpoint) == 16 + 16 + 8 + 8 + 16 + 32 + 216, "sl_endpoint");
 
-#define SL_IO_POS_ABS 1   /* pos is a TCP sequence number (32 bits) */
-#define SL_IO_BASE 2      /* base is valid */
-#define SL_IO_DGRAM 4     /* one call is one datagram */
+enum sl_io_flag {
+	SL_IO_POS_ABS = 1, /* pos is a TCP sequence number (32 bits) */
+	SL_IO_BASE = 2,    /* base is valid */
+	SL_IO_DGRAM = 4,   /* one call is one datagram */
+};
 
 struct sl_io {
 	struct sl_hdr h;
@@ -230,7 +232,9 @@ struct sl_count {
 	__u64 last_ns;
 };
 
-#define SL_TARGET_NAMED 1    /* the user named it */
-#define SL_TARGET_FOLLOWED 2 /* a child of a target */
+enum sl_target {
+	SL_TARGET_NAMED = 1,    /* the user named it */
+	SL_TARGET_FOLLOWED = 2, /* a child of a target */
+};
 
 #endif

@@ -3,8 +3,6 @@
 #ifndef STAGELINE_SCHED_H
 #define STAGELINE_SCHED_H
 
-#define PF_KTHREAD_PID 2 /* kthreadd: parent of all kernel threads */
-
 static __always_inline void switch_out(struct task_struct *p, bool preempt)
 {
 	struct sl_task *tc = task_ctx(p);

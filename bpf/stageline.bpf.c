@@ -36,6 +36,8 @@ const enum sl_loss *unused_loss __attribute__((unused));
 const enum sl_shm_op *unused_shm_op __attribute__((unused));
 const enum sl_off_state *unused_off_state __attribute__((unused));
 const enum sl_proc_event *unused_proc_event __attribute__((unused));
+const enum sl_io_flag *unused_io_flag __attribute__((unused));
+const enum sl_target *unused_target __attribute__((unused));
 const enum sl_net_event *unused_net_event __attribute__((unused));
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -86,6 +86,14 @@ type StagelineSlIo struct {
 	Pad     uint32
 }
 
+type StagelineSlIoFlag uint32
+
+const (
+	StagelineSlIoFlagSL_IO_POS_ABS StagelineSlIoFlag = 1
+	StagelineSlIoFlagSL_IO_BASE    StagelineSlIoFlag = 2
+	StagelineSlIoFlagSL_IO_DGRAM   StagelineSlIoFlag = 4
+)
+
 type StagelineSlKind uint32
 
 const (
@@ -233,6 +241,13 @@ type StagelineSlStreamKey struct {
 	Pad uint32
 }
 
+type StagelineSlTarget uint32
+
+const (
+	StagelineSlTargetSL_TARGET_NAMED    StagelineSlTarget = 1
+	StagelineSlTargetSL_TARGET_FOLLOWED StagelineSlTarget = 2
+)
+
 type StagelineSlTask struct {
 	_         structs.HostLayout
 	Ep        StagelineSlEp
@@ -296,6 +311,7 @@ const (
 	StagelineVarUnusedDir        = "unused_dir"
 	StagelineVarUnusedEndpoint   = "unused_endpoint"
 	StagelineVarUnusedIo         = "unused_io"
+	StagelineVarUnusedIoFlag     = "unused_io_flag"
 	StagelineVarUnusedKind       = "unused_kind"
 	StagelineVarUnusedLoss       = "unused_loss"
 	StagelineVarUnusedNet        = "unused_net"
@@ -306,6 +322,7 @@ const (
 	StagelineVarUnusedProcEvent  = "unused_proc_event"
 	StagelineVarUnusedShm        = "unused_shm"
 	StagelineVarUnusedShmOp      = "unused_shm_op"
+	StagelineVarUnusedTarget     = "unused_target"
 	StagelineVarUnusedTransport  = "unused_transport"
 )
 
@@ -390,6 +407,7 @@ type StagelineVariableSpecs struct {
 	UnusedDir        *ebpf.VariableSpec `ebpf:"unused_dir"`
 	UnusedEndpoint   *ebpf.VariableSpec `ebpf:"unused_endpoint"`
 	UnusedIo         *ebpf.VariableSpec `ebpf:"unused_io"`
+	UnusedIoFlag     *ebpf.VariableSpec `ebpf:"unused_io_flag"`
 	UnusedKind       *ebpf.VariableSpec `ebpf:"unused_kind"`
 	UnusedLoss       *ebpf.VariableSpec `ebpf:"unused_loss"`
 	UnusedNet        *ebpf.VariableSpec `ebpf:"unused_net"`
@@ -400,6 +418,7 @@ type StagelineVariableSpecs struct {
 	UnusedProcEvent  *ebpf.VariableSpec `ebpf:"unused_proc_event"`
 	UnusedShm        *ebpf.VariableSpec `ebpf:"unused_shm"`
 	UnusedShmOp      *ebpf.VariableSpec `ebpf:"unused_shm_op"`
+	UnusedTarget     *ebpf.VariableSpec `ebpf:"unused_target"`
 	UnusedTransport  *ebpf.VariableSpec `ebpf:"unused_transport"`
 }
 
@@ -462,6 +481,7 @@ type StagelineVariables struct {
 	UnusedDir        *ebpf.Variable `ebpf:"unused_dir"`
 	UnusedEndpoint   *ebpf.Variable `ebpf:"unused_endpoint"`
 	UnusedIo         *ebpf.Variable `ebpf:"unused_io"`
+	UnusedIoFlag     *ebpf.Variable `ebpf:"unused_io_flag"`
 	UnusedKind       *ebpf.Variable `ebpf:"unused_kind"`
 	UnusedLoss       *ebpf.Variable `ebpf:"unused_loss"`
 	UnusedNet        *ebpf.Variable `ebpf:"unused_net"`
@@ -472,6 +492,7 @@ type StagelineVariables struct {
 	UnusedProcEvent  *ebpf.Variable `ebpf:"unused_proc_event"`
 	UnusedShm        *ebpf.Variable `ebpf:"unused_shm"`
 	UnusedShmOp      *ebpf.Variable `ebpf:"unused_shm_op"`
+	UnusedTarget     *ebpf.Variable `ebpf:"unused_target"`
 	UnusedTransport  *ebpf.Variable `ebpf:"unused_transport"`
 }
 

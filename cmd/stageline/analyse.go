@@ -19,17 +19,21 @@ func analyse(dir string, o correlate.Options) (_ *export.Report, err error) {
 		return nil, fmt.Errorf("open run: %w", err)
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+	return analyseRun(r, o)
+}
+
+func analyseRun(r *run.Run, o correlate.Options) (*export.Report, error) {
 	t := correlate.New(o)
 	// The load's own record first: ids that a client minted are then known when messages come.
-	err = r.Requests(func(q *run.Request) error {
+	err := r.Requests(func(q *run.Request) error {
 		t.Request(q)
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read requests of %s: %w", dir, err)
+		return nil, fmt.Errorf("read requests of run %s: %w", r.Meta.RunID, err)
 	}
 	if err := r.Replay(t); err != nil {
-		return nil, fmt.Errorf("read records of %s: %w", dir, err)
+		return nil, fmt.Errorf("read records of run %s: %w", r.Meta.RunID, err)
 	}
 	for i := range r.Notes {
 		t.Note(&r.Notes[i])

@@ -146,14 +146,16 @@ func (o *demoOptions) measure(ctx context.Context, stderr io.Writer) (*export.Re
 
 func (o *demoOptions) record(ctx context.Context, p *pipeline, stderr io.Writer) (*export.Report, error) {
 	o.load.URL = p.ready.URL
-	dir, err := profileRun(ctx, profileOptions{
-		PIDs: p.ready.PIDs, Load: o.load, OutDir: filepath.Join(o.dir, "run"), DebugDropPermille: o.dropPermille, Progress: stderr,
-	})
+	dir := filepath.Join(o.dir, "run")
+	pids := make([]uint32, 0, len(p.ready.PIDs))
+	for _, pid := range p.ready.PIDs {
+		pids = append(pids, uint32(pid))
+	}
+	_, err := profileRun(ctx, profileOptions{
+		Record: recordOptions{PIDs: pids, OutDir: dir, DebugDropPermill: uint32(o.dropPermille)}, Load: o.load,
+	}, stderr)
 	if err != nil {
 		return nil, fmt.Errorf("profile the pipeline: %w", err)
-	}
-	if _, err := run.Seal(dir); err != nil && !errors.Is(err, run.ErrSealed) {
-		return nil, err
 	}
 	r, err := analyse(dir, timelineOptions())
 	if err != nil {

@@ -18,13 +18,19 @@ func newFlags(name, usage string, stdout io.Writer) *pflag.FlagSet {
 	return fs
 }
 
+// parseFlags parses args and leaves the positional ones to the caller.
+func parseFlags(fs *pflag.FlagSet, args []string) error {
+	err := fs.Parse(args)
+	if err == nil || errors.Is(err, pflag.ErrHelp) {
+		return err
+	}
+	return usagef("%w; `stageline help %s` lists the options", err, fs.Name())
+}
+
 // parse parses args and checks the number of positional ones.
 func parse(fs *pflag.FlagSet, args []string, positional int, what string) error {
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, pflag.ErrHelp) {
-			return err
-		}
-		return usagef("%w; `stageline help %s` lists the options", err, fs.Name())
+	if err := parseFlags(fs, args); err != nil {
+		return err
 	}
 	if fs.NArg() != positional {
 		return usagef("%d arguments given, wanted %s; `stageline help %s` says more", fs.NArg(), what, fs.Name())

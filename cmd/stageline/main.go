@@ -27,6 +27,9 @@ type command struct {
 }
 
 var commands = []command{
+	{"doctor", "what this host allows, and how to mend what is missing", runDoctor},
+	{"record", "attach to running processes and record them", runRecord},
+	{"profile", "record while sending a load, then report", runProfile},
 	{"load", "send a planned load and record its times", runLoad},
 	{"report", "bottleneck verdict, stages, hops, joins, requests and losses of a run", runReport},
 	{"seal", "complete a run and list its hashes", runSeal},

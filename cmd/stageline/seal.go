@@ -7,13 +7,14 @@ import (
 	"io"
 
 	"github.com/stageline/stageline/collector/run"
+	"github.com/stageline/stageline/export"
 )
 
 const sealUsage = `usage: stageline seal RUN [--json]
 
 Completes a run: cuts what a killed recorder left unfinished (and says how much), writes the
-hashes of all files to SHA256SUMS and takes away the right to write. A recorder that ended by
-itself has done this already.
+stage events, the hashes of all files to SHA256SUMS, and takes away the right to write. A
+recorder that ended by itself has done this already.
 
 `
 
@@ -24,7 +25,7 @@ func runSeal(_ context.Context, args []string, stdout, _ io.Writer) error {
 	if err := parse(fs, args, 1, "RUN"); err != nil {
 		return err
 	}
-	r, err := run.Seal(fs.Arg(0))
+	r, err := sealRun(fs.Arg(0))
 	if err != nil {
 		return err
 	}
@@ -38,4 +39,16 @@ func runSeal(_ context.Context, args []string, stdout, _ io.Writer) error {
 	_, err = fmt.Fprintf(stdout, "sealed run %s: %d files, %d bytes; %s; %d bytes of records and %d of requests were torn and cut\n",
 		r.RunID, r.Files, r.Bytes, how, r.Spool.TornBytes, r.Spool.TornRequestBytes)
 	return err
+}
+
+// sealRun completes a run and has the analysis write its stage events.
+func sealRun(dir string) (run.SealReport, error) {
+	t := run.ThisTool()
+	return run.Seal(dir, run.WithEvents(t.Name+" "+t.Version+" "+t.Revision, func(r *run.Run, w io.Writer) error {
+		rep, err := analyseRun(r, timelineOptions())
+		if err != nil {
+			return err
+		}
+		return export.Events(w, rep)
+	}))
 }

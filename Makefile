@@ -1,0 +1,32 @@
+# One line a goal; the work is in scripts/.
+GO ?= go
+PYTHON ?= .tools/venv/bin/python
+
+.PHONY: all build generate check test demo bench venv clean
+
+all: build
+
+build: ## bin/stageline, bin/refpipe, bin/refpipe-stage: needs Go and a C compiler
+	$(GO) build -o bin/stageline ./cmd/stageline
+	scripts/build-refpipe.sh
+
+generate: ## the kernel programs and their Go bindings; needs the pinned clang (see scripts/tools.env)
+	$(GO) generate ./bpf
+
+check: ## formatting, vet, staticcheck, import rules, and that the generated files are up to date
+	scripts/check.sh
+
+test: build venv ## everything, as root on the live kernel
+	scripts/test.sh
+
+venv: ## Python with pyzmq for the tests on real libzmq
+	scripts/venv.sh
+
+demo: build ## the whole tool on the reference pipeline; writes out/demo
+	scripts/demo.sh
+
+bench: build
+	scripts/bench.sh
+
+clean:
+	rm -rf bin out .tools

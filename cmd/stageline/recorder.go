@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/stageline/stageline/collector/attach"
+	"github.com/stageline/stageline/collector/drain"
+	"github.com/stageline/stageline/collector/engine"
+	"github.com/stageline/stageline/collector/run"
+	"github.com/stageline/stageline/collector/wire"
+)
+
+// recordOptions say what to record, where to, and how.
+type recordOptions struct {
+	PIDs             []uint32
+	OutDir           string
+	NoFollow         bool
+	RingBytes        uint32
+	CaptureBytes     uint32
+	DebugDropPermill uint32
+	IDs              []string // request ids known beforehand
+}
+
+// recorder is one recording in progress. Its records are written by one goroutine.
+type recorder struct {
+	opts  recordOptions
+	locks *attach.Locks
+	progs *attach.Programs
+	w     *run.Writer
+	d     *drain.Drain
+	procs map[uint32]*run.Proc // described targets
+	fresh map[uint32]int64     // followed processes to describe once they have set themselves up
+
+	cancel context.CancelFunc
+	done   chan error // closed ring, or the error that stopped the drain
+	empty  atomic.Bool
+	detail string // why recording ended by itself
+}
+
+// redescribeAfter is when a new process is looked at again for the sockets it has bound.
+const redescribeAfter = int64(time.Second)
+
+// startRecorder attaches and returns once the probes are on and the snapshot is in the run.
+func startRecorder(o recordOptions) (_ *recorder, err error) {
+	for _, pid := range o.PIDs {
+		if _, err := attach.Describe(pid); err != nil {
+			return nil, err
+		}
+	}
+	r := &recorder{opts: o, procs: map[uint32]*run.Proc{}, fresh: map[uint32]int64{}, done: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			r.release()
+		}
+	}()
+	if r.locks, err = attach.Lock(o.PIDs); err != nil {
+		return nil, err
+	}
+	r.progs, err = attach.Load(attach.Options{RingBytes: o.RingBytes, CaptureBytes: o.CaptureBytes, DebugDropPermill: o.DebugDropPermill, NoFollow: o.NoFollow})
+	if err != nil {
+		return nil, err
+	}
+	if r.w, err = run.Create(o.OutDir, run.Metadata{Options: r.optionTable()}); err != nil {
+		return nil, err
+	}
+	if err := r.openDrain(); err != nil {
+		return nil, err
+	}
+	procs, notes, err := r.progs.Watch(o.PIDs, !o.NoFollow)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range procs {
+		r.procs[p.TGID] = p
+		r.w.Proc(p)
+	}
+	for i := range notes {
+		r.w.Note(&notes[i])
+	}
+	for _, m := range r.progs.Missing {
+		r.w.Note(&run.Note{AtNS: run.Mono(), Level: "info", Code: "probe-missing", Text: "this kernel has no hook for " + m + ": what it adds is unknown in this run"})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	go func() { r.done <- r.d.Run(ctx) }()
+	return r, nil
+}
+
+func (r *recorder) openDrain() error {
+	ids := wire.NewIDSet()
+	for _, id := range r.opts.IDs {
+		ids.Learn(id)
+	}
+	o := &r.progs.Objs
+	var err error
+	r.d, err = drain.New(drain.Config{
+		Maps: drain.Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture},
+		Sink: r.w, Rules: engine.GenericRules(), IDs: ids,
+		Describe: r.describe, Misses: r.progs.Misses, Tick: r.tick,
+	})
+	return err
+}
+
+// describe completes the record of a fork or exec; a process that is gone again stays as the
+// kernel reported it.
+func (r *recorder) describe(p *run.Proc) {
+	d, err := attach.Describe(p.TGID)
+	if err != nil {
+		return
+	}
+	p.Exe, p.Cmdline, p.NSPID = d.Exe, d.Cmdline, d.NSPID
+	if p.Event == run.ProcFork {
+		d.PPID = p.PPID
+	}
+	r.procs[p.TGID] = d
+	r.fresh[p.TGID] = p.AtNS
+}
+
+// tick runs in the drain's goroutine.
+func (r *recorder) tick(now int64) (stop bool) {
+	for pid, at := range r.fresh {
+		if now-at > redescribeAfter {
+			delete(r.fresh, pid)
+			r.snapshot(pid)
+		}
+	}
+	if r.progs.Alive() > 0 {
+		return false
+	}
+	r.empty.Store(true)
+	r.w.Note(&run.Note{AtNS: now, Level: "warn", Code: "targets-gone", Text: "all recorded processes have exited; recording stopped there"})
+	return true
+}
+
+func (r *recorder) snapshot(pid uint32) {
+	d, err := attach.Describe(pid)
+	if err != nil {
+		return
+	}
+	if old := r.procs[pid]; old != nil {
+		d.Target = old.Target
+	}
+	r.procs[pid] = d
+	r.w.Proc(d)
+}
+
+// wait returns when the recording ends by itself or the context does.
+func (r *recorder) wait(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case err := <-r.done:
+		r.done <- err
+	}
+}
+
+// stop takes the probes off, drains what is left and closes the run. The run is complete up to the
+// moment of this call whatever error it returns.
+func (r *recorder) stop() (drain.Stats, error) {
+	r.cancel()
+	err := <-r.done
+	for pid := range r.procs {
+		r.snapshot(pid)
+	}
+	errDetach := r.progs.Detach()
+	stats, errFinish := r.d.Finish()
+	sent := r.d.Sent()
+	errMeta := r.w.UpdateMeta(func(m *run.Metadata) {
+		m.Targets = r.targets()
+		m.Options["records_sent"] = strconv.FormatUint(sent, 10)
+		m.Options["records_received"] = strconv.FormatUint(stats.Records, 10)
+	})
+	errClose := r.w.Close()
+	r.w = nil
+	r.release()
+	return stats, errors.Join(err, errDetach, errFinish, errMeta, errClose)
+}
+
+func (r *recorder) targets() []run.Target {
+	var out []run.Target
+	for _, pid := range sortedPIDs(r.procs) {
+		p := r.procs[pid]
+		out = append(out, run.Target{TGID: p.TGID, NSPID: p.NSPID, StartNS: p.StartNS, Comm: p.Comm, Exe: p.Exe, Cmdline: p.Cmdline, Named: p.Target})
+	}
+	return out
+}
+
+func (r *recorder) release() {
+	if r.cancel != nil {
+		r.cancel()
+	}
+	if r.progs != nil {
+		r.progs.Close()
+	}
+	if r.w != nil {
+		r.w.Close()
+	}
+	if r.locks != nil {
+		r.locks.Close()
+	}
+	r.progs, r.locks = nil, nil
+}
+
+func (r *recorder) optionTable() map[string]string {
+	o := r.opts
+	return map[string]string{
+		"follow":               strconv.FormatBool(!o.NoFollow),
+		"ring_bytes":           strconv.FormatUint(uint64(o.RingBytes), 10),
+		"capture_bytes":        strconv.FormatUint(uint64(o.CaptureBytes), 10),
+		"debug_drop_permille":  strconv.FormatUint(uint64(o.DebugDropPermill), 10),
+		"known_ids":            strconv.Itoa(len(o.IDs)),
+		"other_recorders_here": fmt.Sprint(len(attach.Others()) - len(o.PIDs)),
+	}
+}
+
+// sayStopped tells the user when recording ended because nothing was left to record.
+func (r *recorder) sayStopped(stderr io.Writer) {
+	if r.empty.Load() {
+		fmt.Fprintln(stderr, "stageline: all recorded processes have exited; the run is complete up to there")
+	}
+}

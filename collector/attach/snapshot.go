@@ -1,0 +1,213 @@
+package attach
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/stageline/stageline/collector/run"
+)
+
+// clockTicks is USER_HZ, fixed at 100 in the kernel's user interface on x86-64.
+const clockTicks = 100
+
+// NoProcess says that a PID names no process.
+type NoProcess struct {
+	PID uint32
+	Err error
+}
+
+func (e *NoProcess) Error() string {
+	return fmt.Sprintf("no process has PID %d: look it up with `stageline ps` or pgrep, and name the engine's processes as this PID namespace sees them", e.PID)
+}
+
+func (e *NoProcess) Unwrap() error { return e.Err }
+
+// Describe reads what /proc says of a process: identity, command, and the sockets it has bound.
+func Describe(pid uint32) (*run.Proc, error) {
+	dir := "/proc/" + strconv.FormatUint(uint64(pid), 10)
+	stat, err := os.ReadFile(dir + "/stat")
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, &NoProcess{PID: pid, Err: err}
+		}
+		return nil, fmt.Errorf("read process %d: %w", pid, err)
+	}
+	p := &run.Proc{AtNS: run.Mono(), Event: run.ProcSeen, TGID: pid, TID: pid}
+	if err := parseStat(stat, p); err != nil {
+		return nil, fmt.Errorf("read process %d: %w", pid, err)
+	}
+	if tgid, ns := statusIDs(dir); tgid != 0 {
+		if tgid != pid {
+			return nil, fmt.Errorf("%d is a thread of process %d: name the process", pid, tgid)
+		}
+		p.NSPID = ns
+	}
+	p.Exe, _ = os.Readlink(dir + "/exe")
+	if b, err := os.ReadFile(dir + "/cmdline"); err == nil && len(b) > 0 {
+		p.Cmdline = run.Redact(strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"))
+	}
+	p.Bound = boundPaths(dir)
+	return p, nil
+}
+
+// parseStat reads comm, ppid and start time. The name may hold spaces and parentheses.
+func parseStat(b []byte, p *run.Proc) error {
+	l, r := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if l < 0 || r < l {
+		return errors.New("stat line without a name")
+	}
+	p.Comm = string(b[l+1 : r])
+	f := strings.Fields(string(b[r+1:]))
+	if len(f) < 20 {
+		return errors.New("stat line is short")
+	}
+	ppid, err := strconv.ParseUint(f[1], 10, 32)
+	if err != nil {
+		return fmt.Errorf("parent in stat line: %w", err)
+	}
+	start, err := strconv.ParseInt(f[19], 10, 64)
+	if err != nil {
+		return fmt.Errorf("start time in stat line: %w", err)
+	}
+	p.PPID = uint32(ppid)
+	p.StartNS = start * (1e9 / clockTicks)
+	return nil
+}
+
+func statusIDs(dir string) (tgid, nspid uint32) {
+	b, err := os.ReadFile(dir + "/status")
+	if err != nil {
+		return 0, 0
+	}
+	for line := range strings.Lines(string(b)) {
+		key, rest, _ := strings.Cut(line, ":")
+		f := strings.Fields(rest)
+		if len(f) == 0 {
+			continue
+		}
+		switch key {
+		case "Tgid":
+			v, _ := strconv.ParseUint(f[0], 10, 32)
+			tgid = uint32(v)
+		case "NSpid":
+			v, _ := strconv.ParseUint(f[len(f)-1], 10, 32)
+			nspid = uint32(v)
+		}
+	}
+	return tgid, nspid
+}
+
+// socketInodes lists the socket inodes a process holds.
+func socketInodes(dir string) map[string]bool {
+	out := map[string]bool{}
+	ents, err := os.ReadDir(dir + "/fd")
+	if err != nil {
+		return out
+	}
+	for _, e := range ents {
+		l, err := os.Readlink(filepath.Join(dir, "fd", e.Name()))
+		if err == nil && strings.HasPrefix(l, "socket:[") {
+			out[strings.TrimSuffix(l[len("socket:["):], "]")] = true
+		}
+	}
+	return out
+}
+
+// boundPaths lists what the process has bound: unix paths of listening or unconnected sockets, and
+// listening TCP addresses as "tcp:ip:port".
+func boundPaths(dir string) []string {
+	mine := socketInodes(dir)
+	if len(mine) == 0 {
+		return nil
+	}
+	var out []string
+	eachLine(dir+"/net/unix", func(f []string) {
+		// Num RefCount Protocol Flags Type St Inode Path; flag 0x10000 = accepting connections.
+		if len(f) >= 8 && mine[f[6]] && f[3] == "00010000" {
+			out = append(out, f[7])
+		}
+	})
+	for _, name := range []string{"/net/tcp", "/net/tcp6"} {
+		eachLine(dir+name, func(f []string) {
+			if len(f) > 9 && f[3] == "0A" && mine[f[9]] {
+				if a := hexAddr(f[1]); a != "" {
+					out = append(out, "tcp:"+a)
+				}
+			}
+		})
+	}
+	return out
+}
+
+func eachLine(path string, fn func([]string)) {
+	f, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	sc := bufio.NewScanner(f)
+	for sc.Scan() {
+		fn(strings.Fields(sc.Text()))
+	}
+}
+
+// shmMapping is one shared mapping of a tmpfs file.
+type shmMapping struct {
+	addr uint64
+	dev  uint32
+	ino  uint64
+}
+
+// shmMappings finds the mappings that exist at attach, so that their end is recognised.
+func shmMappings(pid uint32) []shmMapping {
+	var out []shmMapping
+	eachLine("/proc/"+strconv.FormatUint(uint64(pid), 10)+"/maps", func(f []string) {
+		// addr-addr perms offset dev inode path
+		if len(f) < 6 || len(f[1]) < 4 || f[1][3] != 's' || (!strings.HasPrefix(f[5], "/dev/shm/") && !strings.HasPrefix(f[5], "/memfd:")) {
+			return
+		}
+		lo, _, _ := strings.Cut(f[0], "-")
+		addr, err1 := strconv.ParseUint(lo, 16, 64)
+		ino, err2 := strconv.ParseUint(f[4], 10, 64)
+		ma, mi, _ := strings.Cut(f[3], ":")
+		major, err3 := strconv.ParseUint(ma, 16, 12)
+		minor, err4 := strconv.ParseUint(mi, 16, 20)
+		if err := errors.Join(err1, err2, err3, err4); err != nil {
+			return
+		}
+		out = append(out, shmMapping{addr: addr, ino: ino, dev: uint32(major)<<20 | uint32(minor)})
+	})
+	return out
+}
+
+// Children lists the descendants of a process that run now.
+func Children(pid uint32) []uint32 {
+	byParent := map[uint32][]uint32{}
+	ents, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range ents {
+		n, err := strconv.ParseUint(e.Name(), 10, 32)
+		if err != nil {
+			continue
+		}
+		var p run.Proc
+		if b, err := os.ReadFile("/proc/" + e.Name() + "/stat"); err == nil && parseStat(b, &p) == nil {
+			byParent[p.PPID] = append(byParent[p.PPID], uint32(n))
+		}
+	}
+	var out []uint32
+	for todo := []uint32{pid}; len(todo) > 0; todo = todo[1:] {
+		out = append(out, byParent[todo[0]]...)
+		todo = append(todo, byParent[todo[0]]...)
+	}
+	return out
+}

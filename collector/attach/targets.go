@@ -1,0 +1,93 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/stageline/stageline/bpf"
+	"github.com/stageline/stageline/collector/run"
+)
+
+const (
+	targetNamed    = uint32(bpf.StagelineSlTargetSL_TARGET_NAMED)
+	targetFollowed = uint32(bpf.StagelineSlTargetSL_TARGET_FOLLOWED)
+)
+
+// Watch makes processes targets and then describes them, in this order: what happens between the
+// two is seen by the probes. A process that vanishes in between is reported, not an error.
+func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes []run.Note, err error) {
+	for _, pid := range pids {
+		if _, err := Describe(pid); err != nil {
+			return nil, nil, err
+		}
+	}
+	flags := map[uint32]uint32{}
+	var order []uint32
+	add := func(pid, flag uint32) error {
+		if _, known := flags[pid]; known {
+			return nil
+		}
+		flags[pid] = flag
+		order = append(order, pid)
+		if err := p.Objs.SlTargets.Update(pid, flag, ebpf.UpdateAny); err != nil {
+			return fmt.Errorf("make process %d a target: %w", pid, err)
+		}
+		return nil
+	}
+	for _, pid := range pids {
+		if err := add(pid, targetNamed); err != nil {
+			return nil, nil, err
+		}
+	}
+	if follow {
+		for _, pid := range pids {
+			for _, c := range Children(pid) {
+				if err := add(c, targetFollowed); err != nil {
+					return nil, nil, err
+				}
+			}
+		}
+	}
+	for _, pid := range order {
+		d, err := Describe(pid)
+		if err != nil {
+			notes = append(notes, run.Note{AtNS: run.Mono(), Level: "warn", Code: "process-gone", Text: fmt.Sprintf("process %d ended while probes were attached", pid)})
+			continue
+		}
+		d.Target = flags[pid] == targetNamed
+		procs = append(procs, d)
+		if err := p.preloadMaps(pid); err != nil {
+			return nil, nil, err
+		}
+	}
+	return procs, notes, nil
+}
+
+func (p *Programs) preloadMaps(pid uint32) error {
+	for _, m := range shmMappings(pid) {
+		k := bpf.StagelineSlMapKey{Addr: m.addr, Tgid: pid}
+		v := bpf.StagelineSlMapVal{Ino: m.ino, Dev: m.dev}
+		err := p.Objs.SlMaps.Update(&k, &v, ebpf.UpdateAny)
+		if errors.Is(err, unix.E2BIG) {
+			return nil // the map is full: munmaps of old mappings will not be recognised
+		}
+		if err != nil {
+			return fmt.Errorf("note the shared mappings of process %d: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+// Alive counts the targets that the kernel still knows.
+func (p *Programs) Alive() int {
+	var k, v uint32
+	n := 0
+	it := p.Objs.SlTargets.Iterate()
+	for it.Next(&k, &v) {
+		n++
+	}
+	return n
+}

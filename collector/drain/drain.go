@@ -1,0 +1,155 @@
+// Package drain empties the kernel's ring on a timer, turns records into those of a recorded run,
+// feeds captured bytes to the wire decoders, and accounts for every record that did not arrive.
+//
+// It polls: the programs never wake it, because a wake-up per record preempts the process under
+// test. It imports collector/wire, since bytes are decoded while recording and then forgotten.
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/stageline/stageline/bpf"
+	"github.com/stageline/stageline/collector/run"
+	"github.com/stageline/stageline/collector/wire"
+)
+
+// Maps are the kernel side's maps that the drain reads and writes.
+type Maps struct {
+	Events, Losses, Sent, Capture *ebpf.Map
+}
+
+// Config of a Drain. All calls to Sink come from the goroutine that runs Run.
+type Config struct {
+	Maps     Maps
+	Sink     run.Sink
+	Rules    *wire.Rules
+	IDs      *wire.IDSet
+	Interval time.Duration               // between two looks at the ring; 0 = 5 ms
+	Describe func(p *run.Proc)           // completes a fork or exec record from /proc
+	Misses   func() map[string]uint64    // programs skipped by the kernel, cumulative
+	Tick     func(now int64) (stop bool) // called every loss interval, e.g. to see whether targets live
+}
+
+// Stats say what went through.
+type Stats struct {
+	Records   uint64 // received from the ring
+	Bytes     uint64
+	Malformed uint64 // too short or of an unknown class; also counted as loss
+	Endpoints int
+}
+
+const lossInterval = 100 * time.Millisecond
+
+// Drain is used by one goroutine.
+type Drain struct {
+	cfg   Config
+	rd    *ringbuf.Reader
+	eps   map[bpf.StagelineSlEp]*endpoint
+	byIno map[uint64]*endpoint // unix sockets, to find the peer
+	next  uint32
+	loss  lossReader
+	stats Stats
+
+	io     run.IO
+	shm    run.Shm
+	off    run.OffCPU
+	proc   run.Proc
+	net    run.Net
+	ep     run.Endpoint
+	chunk  wire.Chunk
+	record ringbuf.Record
+}
+
+// New opens the ring.
+func New(cfg Config) (*Drain, error) {
+	if cfg.Interval == 0 {
+		cfg.Interval = 5 * time.Millisecond
+	}
+	rd, err := ringbuf.NewReader(cfg.Maps.Events)
+	if err != nil {
+		return nil, fmt.Errorf("open the ring buffer: %w", err)
+	}
+	d := &Drain{cfg: cfg, rd: rd, eps: map[bpf.StagelineSlEp]*endpoint{}, byIno: map[uint64]*endpoint{}}
+	d.loss.init(cfg.Maps, run.Mono())
+	return d, nil
+}
+
+// Run drains until the context ends or Tick asks to stop. It returns with the ring as it then was;
+// call Finish once the programs are off.
+func (d *Drain) Run(ctx context.Context) error {
+	tick := time.NewTicker(d.cfg.Interval)
+	defer tick.Stop()
+	lastLoss := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := d.empty(); err != nil {
+			return err
+		}
+		if time.Since(lastLoss) < lossInterval {
+			continue
+		}
+		lastLoss = time.Now()
+		if d.housekeeping(run.Mono()) {
+			return nil
+		}
+	}
+}
+
+// Finish takes what is left, closes the decoders and writes the last losses.
+func (d *Drain) Finish() (Stats, error) {
+	err := d.empty()
+	now := run.Mono()
+	d.housekeeping(now)
+	for _, e := range d.ordered() {
+		e.finish(d, now)
+	}
+	d.stats.Endpoints = len(d.eps)
+	return d.stats, errors.Join(err, d.rd.Close())
+}
+
+// Stats so far.
+func (d *Drain) Stats() Stats { return d.stats }
+
+func (d *Drain) housekeeping(now int64) bool {
+	d.loss.poll(d.cfg.Sink, now, d.cfg.Misses)
+	for _, e := range d.ordered() {
+		e.tick(d, now)
+	}
+	return d.cfg.Tick != nil && d.cfg.Tick(now)
+}
+
+// empty reads all records that are in the ring now.
+func (d *Drain) empty() error {
+	if d.rd.AvailableBytes() == 0 {
+		return nil
+	}
+	// A deadline in the past: never block, but hand over what is there.
+	d.rd.SetDeadline(time.Now().Add(-time.Second))
+	for {
+		err := d.rd.ReadInto(&d.record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the ring buffer: %w", err)
+		}
+		d.stats.Records++
+		d.stats.Bytes += uint64(len(d.record.RawSample))
+		if !d.dispatch(d.record.RawSample) {
+			d.stats.Malformed++
+			now := run.Mono()
+			d.cfg.Sink.Loss(&run.Loss{FromNS: now, ToNS: now, Reason: "malformed", What: "record", N: 1, Bytes: uint64(len(d.record.RawSample))})
+		}
+	}
+}

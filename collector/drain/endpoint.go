@@ -1,0 +1,202 @@
+package drain
+
+import (
+	"net/netip"
+	"slices"
+	"unsafe"
+
+	"github.com/stageline/stageline/bpf"
+	"github.com/stageline/stageline/collector/run"
+	"github.com/stageline/stageline/collector/wire"
+)
+
+// endpoint is what the drain keeps of one kernel object.
+type endpoint struct {
+	id     uint32
+	key    bpf.StagelineSlEp
+	info   run.Endpoint
+	conn   *wire.Conn
+	hint   int
+	seq    [3]seqUnwrap // by direction
+	votes  baseVotes
+	lastNS int64
+}
+
+// seqUnwrap extends 32-bit TCP sequence numbers.
+type seqUnwrap struct {
+	last uint64
+	on   bool
+}
+
+func (s *seqUnwrap) extend(seq uint32) uint64 {
+	if !s.on {
+		s.on, s.last = true, uint64(seq)
+		return s.last
+	}
+	v := s.last + uint64(int64(int32(seq-uint32(s.last))))
+	if int64(v) < 0 {
+		v = uint64(seq)
+	}
+	if v > s.last {
+		s.last = v
+	}
+	return v
+}
+
+func (d *Drain) endpoint(key bpf.StagelineSlEp, atNS int64) *endpoint {
+	if e, ok := d.eps[key]; ok {
+		return e
+	}
+	d.next++
+	e := &endpoint{id: d.next, key: key, votes: baseVotes{count: map[int64]uint32{}}}
+	e.info = run.Endpoint{ID: e.id, Transport: run.Transport(key.Transport), Inode: key.Ino, FirstNS: atNS,
+		PosAbsolute: run.Transport(key.Transport) == run.TransportTCP}
+	d.eps[key] = e
+	return e
+}
+
+// ordered lists endpoints by id, so that what a run holds does not depend on map order.
+func (d *Drain) ordered() []*endpoint {
+	out := make([]*endpoint, 0, len(d.eps))
+	for _, e := range d.eps {
+		if e.conn != nil || e.votes.dirty {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b *endpoint) int { return int(a.id) - int(b.id) })
+	return out
+}
+
+// onEndpoint notes what the kernel says of an object. A unix peer that was not accepted at first
+// is completed by a second announcement under the same id.
+func (d *Drain) onEndpoint(r *bpf.StagelineSlEndpoint) bool {
+	if r == nil {
+		return false
+	}
+	e := d.endpoint(r.Ep, int64(r.FirstNs))
+	in := &e.info
+	in.PeerInode, in.NetNS = r.PeerIno, r.Netns
+	in.Path, in.PeerPath = sunPath(r.Path[:], r.PathLen), sunPath(r.PeerPath[:], r.PeerPathLen)
+	switch in.Transport {
+	case run.TransportTCP, run.TransportUDP:
+		in.Local, in.Remote = addrPort(r.Family, r.Laddr[:], r.Lport), addrPort(r.Family, r.Raddr[:], r.Rport)
+	case run.TransportUnix, run.TransportUnixDG:
+		d.byIno[in.Inode] = e
+	}
+	if e.conn == nil && decodable(in.Transport) {
+		e.conn = wire.NewConn(in, d.cfg.Rules, d.cfg.IDs, d.cfg.Sink)
+	}
+	d.ep = *in
+	d.cfg.Sink.Endpoint(&d.ep)
+	return true
+}
+
+func decodable(t run.Transport) bool {
+	return t == run.TransportUnix || t == run.TransportTCP || t == run.TransportPipe
+}
+
+func (d *Drain) onIO(r *bpf.StagelineSlIo, b []byte) bool {
+	if r == nil || int(r.Cap) > len(b)-int(unsafe.Sizeof(*r)) {
+		return false
+	}
+	e, known := d.eps[r.Ep]
+	if !known {
+		// Eventfds are not announced; of others the announcement was lost, and will be repeated.
+		e = d.endpoint(r.Ep, int64(r.EnterNs))
+		d.ep = e.info
+		d.cfg.Sink.Endpoint(&d.ep)
+	}
+	e.lastNS = int64(r.ExitNs)
+	pos := r.Pos
+	if r.Flags&uint8(bpf.StagelineSlIoFlagSL_IO_POS_ABS) != 0 {
+		pos = e.seq[r.Dir%3].extend(uint32(r.Pos))
+	}
+	d.io = run.IO{
+		EnterNS: int64(r.EnterNs), ExitNS: int64(r.ExitNs), TGID: r.H.Tgid, TID: r.H.Tid, FD: r.Fd, Call: run.Call(r.Call),
+		Dir: run.Dir(r.Dir), EP: e.id, Ret: r.Ret, Pos: pos, Captured: r.Cap, Queued: r.Queued,
+	}
+	d.cfg.Sink.IO(&d.io)
+	if r.Flags&uint8(bpf.StagelineSlIoFlagSL_IO_BASE) != 0 && r.Ret > 0 {
+		e.votes.add(-r.Base, int64(r.EnterNs))
+	}
+	if e.conn == nil || r.Ret <= 0 {
+		return true
+	}
+	off := int(unsafe.Sizeof(*r))
+	d.chunk = wire.Chunk{Pos: pos, Len: uint64(r.Ret), Data: b[off : off+int(r.Cap)],
+		EnterNS: int64(r.EnterNs), ExitNS: int64(r.ExitNs), TGID: r.H.Tgid, TID: r.H.Tid}
+	e.conn.Feed(run.Dir(r.Dir), &d.chunk)
+	d.capture(e)
+	return true
+}
+
+// capture tells the kernel how many bytes of each call the decoder of this endpoint wants.
+func (d *Drain) capture(e *endpoint) {
+	want := e.conn.CaptureHint()
+	if want == e.hint {
+		return
+	}
+	n := uint32(max(want, 0))
+	if err := d.cfg.Maps.Capture.Put(&e.key, &n); err != nil {
+		return // the map is full: the default stays, which captures more, not less
+	}
+	e.hint = want
+}
+
+func (e *endpoint) tick(d *Drain, now int64) {
+	if e.conn != nil {
+		e.conn.Expire(now)
+	}
+	e.votes.emit(d, e, now, false)
+}
+
+func (e *endpoint) finish(d *Drain, now int64) {
+	if e.conn != nil {
+		e.conn.Close(now)
+	}
+	e.votes.emit(d, e, now, true)
+}
+
+// peer finds the reading endpoint of what e sends; 0 unknown.
+func (d *Drain) peer(e *endpoint) uint32 {
+	if e.info.Transport == run.TransportPipe {
+		return e.id
+	}
+	if e.info.PeerInode != 0 {
+		if p := d.byIno[e.info.PeerInode]; p != nil {
+			return p.id
+		}
+		return 0
+	}
+	for _, p := range d.byIno {
+		if p.info.PeerInode == e.info.Inode {
+			return p.id
+		}
+	}
+	return 0
+}
+
+// sunPath gives a socket path as /proc/net/unix prints it: '@' for the NUL of abstract names.
+func sunPath(b []uint8, n uint16) string {
+	if int(n) > len(b) {
+		n = uint16(len(b))
+	}
+	p := slices.Clone(b[:n])
+	if len(p) == 0 {
+		return ""
+	}
+	if p[0] == 0 {
+		p[0] = '@'
+		return string(p)
+	}
+	return cstring(p)
+}
+
+func addrPort(family uint16, a []uint8, port uint16) string {
+	n := 16
+	if family == 2 {
+		n = 4
+	}
+	ip, _ := netip.AddrFromSlice(a[:n])
+	return netip.AddrPortFrom(ip.Unmap(), port).String()
+}

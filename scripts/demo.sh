@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# The main job on the reference pipeline. Recording needs root.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [ "$(id -u)" = 0 ]; then
+	exec bin/stageline demo -o out/demo "$@"
+fi
+exec sudo bin/stageline demo -o out/demo "$@"

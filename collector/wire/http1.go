@@ -42,13 +42,46 @@ type http1 struct {
 
 func (d *http1) proto() string { return "http1" }
 
+// reset forgets what was in progress, but for the streamed reply whose chunks may go on.
 func (d *http1) reset() {
-	*d = http1{body: d.body[:0], parts: parts{buf: d.parts.buf[:0]}}
+	r := http1{body: d.body[:0], parts: parts{buf: d.parts.buf[:0]}}
+	if d.streamed && d.state != httpHead && d.state != httpClose {
+		r.streamed, r.ex, r.response = true, d.ex, true
+		r.parts.proto, r.parts.http = d.parts.proto, true
+	}
+	*d = r
 }
 
 func (d *http1) resume(s *stream, p uint64) (ok, more bool) {
 	a := httpAt(&s.tape, p)
-	return a == sure, a == likely
+	if a != no {
+		return a == sure, a == likely
+	}
+	if d.streamed && d.chunkAt(&s.tape, p) {
+		d.state = httpSize
+		return true, false
+	}
+	return false, false
+}
+
+// chunkAt reports whether a chunk of the reply in progress begins at p.
+func (d *http1) chunkAt(t *tape, p uint64) bool {
+	b, _ := t.peekAt(p, 64)
+	i := bytes.IndexByte(b, '\n')
+	if i < 2 || b[i-1] != '\r' {
+		return false
+	}
+	n, ok := chunkSize(b[:i])
+	after := p + uint64(i+1) + n + 2
+	switch {
+	case !ok:
+		return false
+	case n == 0:
+		return bytes.HasPrefix(b[i+1:], []byte("\r\n"))
+	case d.parts.proto != "":
+		return d.parts.begins(b[i+1:])
+	}
+	return t.callEnd(after) || after > t.end && n > 1024
 }
 
 func (d *http1) step(s *stream) result {
@@ -169,7 +202,7 @@ func (d *http1) stream(s *stream, h *head) {
 	if !d.response {
 		return
 	}
-	d.streamed = true
+	d.streamed, d.parts.http = true, true
 	switch {
 	case bytes.HasPrefix(h.media, []byte("text/event-stream")):
 		d.parts.proto = "sse"
@@ -326,6 +359,14 @@ func (d *http1) line(s *stream) result {
 		switch {
 		case st == peekFull:
 			return stepBad
+		case st == peekHole && d.state == httpDataEnd && len(b) == 0 && !s.tape.at().lost:
+			// Beyond the captured head, but it can only be CRLF.
+			if s.tape.end-s.tape.pos < 2 {
+				return stepMore
+			}
+			s.tape.advance(s.tape.pos + 2)
+			d.state = httpSize
+			return stepAgain
 		case st == peekHole:
 			return stepHole
 		}

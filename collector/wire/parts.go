@@ -18,7 +18,9 @@ type parts struct {
 	lineLen int    // bytes of the current line
 	cut     bool   // bytes of this unit are missing
 	astray  bool   // units are passed over until one begins like a part
+	dropped bool   // some were
 	inUnit  bool
+	http    bool // in the body of a response
 	closing bool // no length or chunk tells the end: [DONE] does
 }
 
@@ -28,8 +30,10 @@ func (p *parts) feed(s *stream, k piece, exchange uint32) {
 		p.inUnit = true
 		if p.astray && k.data != nil && p.begins(k.data) {
 			p.astray, p.lineLen = false, 0
-			s.resynced = true
-			s.conn.stats.Resyncs++
+			if p.dropped {
+				p.dropped, s.resynced = false, true
+				s.conn.stats.Resyncs++
+			}
 		}
 	}
 	if k.data == nil {
@@ -40,7 +44,7 @@ func (p *parts) feed(s *stream, k piece, exchange uint32) {
 			s.addGap(k.pos, k.pos+k.n, run.GapCapture, k.call.exit)
 		}
 		if !s.open {
-			p.astray = true
+			p.astray, p.dropped = true, true
 		}
 		return
 	}
@@ -118,7 +122,7 @@ func (p *parts) begins(b []byte) bool {
 
 func (p *parts) emit(s *stream, end uint64, last call, exchange uint32, flags run.MsgFlags) {
 	m := run.Message{Pos: s.openPos, End: end, Bytes: int64(end - s.openPos), Proto: p.proto, Chunk: -1, Exchange: exchange, Flags: flags}
-	f := s.conn.collect(exchange != 0 || p.proto == "sse" || p.closing)
+	f := s.conn.collect(p.http)
 	text := bytes.TrimSpace(p.buf)
 	w := walkWhole
 	if p.proto == "sse" {
@@ -128,13 +132,15 @@ func (p *parts) emit(s *stream, end uint64, last call, exchange uint32, flags ru
 		}
 	} else {
 		w = walkJSON(text, f)
-		m.Type = f.kind()
+		if p.http {
+			m.Type = f.kind()
+		}
 	}
 	if w == walkCut || p.full {
 		m.Flags |= run.MsgTruncated
 	}
 	if w != walkBad {
-		m.IDs, m.Shm = f.ids, f.shm
+		f.fill(&m)
 	}
 	s.open = false
 	s.emit(&m, s.openCall, last)

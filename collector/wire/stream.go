@@ -45,6 +45,7 @@ type stream struct {
 	open      bool   // a message has begun
 	openPos   uint64 // its first byte
 	openCall  call
+	strayed   bool         // bytes were passed over since the framing was lost
 	resynced  bool         // the next message is the first after a resynchronisation
 	guesses   int          // messages that still count as guessed
 	seekCause run.GapCause // why the framing was lost
@@ -178,7 +179,7 @@ func (s *stream) lose(cause run.GapCause) {
 	}
 	s.open = false
 	s.dec.reset()
-	s.mode, s.seekCause = modeSeeking, cause
+	s.mode, s.seekCause, s.strayed = modeSeeking, cause, true
 	s.dropTo(s.nextStart())
 }
 
@@ -198,9 +199,12 @@ func (s *stream) seek() bool {
 	}
 	ok, more := s.dec.resume(s, s.tape.pos)
 	if ok {
-		s.conn.stats.Resyncs++
 		s.flushGap()
-		s.mode, s.resynced = modeFramed, true
+		s.mode = modeFramed
+		if s.strayed {
+			s.conn.stats.Resyncs++
+			s.strayed, s.resynced = false, true
+		}
 		return true
 	}
 	if more && s.tape.held() < maxUndecided {
@@ -217,6 +221,7 @@ func (s *stream) dropTo(p uint64) {
 		if !ok {
 			return
 		}
+		s.strayed = s.mode == modeSeeking
 		if !k.call.lost {
 			s.addGap(k.pos, k.pos+k.n, s.seekCause, k.call.exit)
 		}

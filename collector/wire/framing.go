@@ -1,0 +1,225 @@
+package wire
+
+import "encoding/binary"
+
+// header is the part of a frame before its body.
+type header struct {
+	size    int    // of the header
+	body    uint64 // length of the body
+	more    bool   // the message continues in another frame
+	command bool
+}
+
+// parsed says whether b held a header.
+type parsed uint8
+
+const (
+	headerOK parsed = iota
+	headerShort
+	headerBad
+)
+
+// framing is a protocol of frames that begin with their length.
+type framing struct {
+	name string
+	max  int // longest header
+	// parse reads the header at the start of b. strict is for candidates that nothing vouches for.
+	parse func(b []byte, strict bool) (header, parsed)
+	// fits reports whether the first bytes of a body speak for this framing.
+	fits func(h header, body []byte) bool
+	// Evidence that is enough to believe in the framing: frames in a row, and how many of them end
+	// where a call ends; fit: at least one body must fit.
+	frames, aligned int
+	fit             bool
+}
+
+var zmtpFraming = &framing{name: "zmtp", max: 9, parse: parseZMTP, fits: fitsZMTP, frames: 2, aligned: 2, fit: true}
+
+// pickleFraming is that of Python's multiprocessing.Connection: "!i", or -1 and "!Q" from 2 GiB on.
+var pickleFraming = &framing{name: "pickle", max: 12, parse: parsePickleLen,
+	fits: func(_ header, b []byte) bool { return looksPickled(b) }, frames: 1, aligned: 1, fit: true}
+
+var len4Framing = &framing{name: "lenprefix", max: 4, parse: parseLen4,
+	fits: func(header, []byte) bool { return false }, frames: 3, aligned: 3}
+
+var len8Framing = &framing{name: "lenprefix", max: 8, parse: parseLen8,
+	fits: func(header, []byte) bool { return false }, frames: 3, aligned: 3}
+
+func parseZMTP(b []byte, strict bool) (header, parsed) {
+	if len(b) < 1 {
+		return header{}, headerShort
+	}
+	flags := b[0]
+	h := header{size: 2, more: flags&1 != 0, command: flags&4 != 0}
+	if flags > 6 || h.command && h.more {
+		return h, headerBad
+	}
+	if flags&2 == 0 {
+		if len(b) < 2 {
+			return h, headerShort
+		}
+		h.body = uint64(b[1])
+	} else {
+		h.size = 9
+		if len(b) < 9 {
+			return h, headerShort
+		}
+		h.body = binary.BigEndian.Uint64(b[1:])
+		// libzmq uses the long form from 256 bytes on only.
+		if h.body > maxFrame || strict && h.body < 256 {
+			return h, headerBad
+		}
+	}
+	// Zero bytes would read as a row of empty messages.
+	if strict && (h.body == 0 && !h.more || h.body > 1<<32) || h.command && h.body == 0 {
+		return h, headerBad
+	}
+	return h, headerOK
+}
+
+func fitsZMTP(h header, b []byte) bool {
+	if len(b) == 0 {
+		return false
+	}
+	if h.command {
+		return commandName(b) != nil
+	}
+	return b[0] >= 0x80 && b[0] <= 0x9f || b[0] >= 0xdc && b[0] <= 0xdf || b[0] == '{' || looksPickled(b)
+}
+
+// commandName returns the name at the start of a ZMTP command body, nil if there is none.
+func commandName(b []byte) []byte {
+	if len(b) == 0 || int(b[0]) >= len(b) || b[0] == 0 || b[0] > 16 {
+		return nil
+	}
+	name := b[1 : 1+b[0]]
+	for _, c := range name {
+		if c < 'A' || c > 'Z' {
+			return nil
+		}
+	}
+	return name
+}
+
+func parsePickleLen(b []byte, strict bool) (header, parsed) {
+	if len(b) < 4 {
+		return header{}, headerShort
+	}
+	if n := int32(binary.BigEndian.Uint32(b)); n >= 0 {
+		h := header{size: 4, body: uint64(n)}
+		if strict && n < 4 {
+			return h, headerBad
+		}
+		return h, headerOK
+	} else if n != -1 {
+		return header{}, headerBad
+	}
+	if len(b) < 12 {
+		return header{}, headerShort
+	}
+	h := header{size: 12, body: binary.BigEndian.Uint64(b[4:])}
+	if h.body > maxFrame || h.body < 1<<31-1 {
+		return h, headerBad
+	}
+	return h, headerOK
+}
+
+func parseLen4(b []byte, _ bool) (header, parsed) {
+	if len(b) < 4 {
+		return header{}, headerShort
+	}
+	h := header{size: 4, body: uint64(binary.BigEndian.Uint32(b))}
+	if h.body == 0 || h.body > 1<<28 {
+		return h, headerBad
+	}
+	return h, headerOK
+}
+
+func parseLen8(b []byte, _ bool) (header, parsed) {
+	if len(b) < 8 {
+		return header{}, headerShort
+	}
+	h := header{size: 8, body: binary.BigEndian.Uint64(b)}
+	if h.body == 0 || h.body > 1<<36 {
+		return h, headerBad
+	}
+	return h, headerOK
+}
+
+// evidence is what a walk along candidate frames found.
+type evidence struct {
+	frames  int  // whole frames
+	aligned int  // of these: ended with a message and a call
+	fit     int  // bodies that fit, also that of a frame not yet whole
+	partial bool // the walk ended inside a frame that is longer than 255 bytes
+	more    bool // the walk ended at the end of the tape
+	hole    bool // the walk ended at a header that is missing
+	bad     bool
+}
+
+// walk follows frames from p as far as the tape goes.
+func (f *framing) walk(t *tape, p uint64) (e evidence) {
+	first := true // of its message
+	for range 64 {
+		b, st := t.peekAt(p, f.max)
+		h, got := f.parse(b, true)
+		switch {
+		case got == headerShort && st == peekHole:
+			e.hole = true
+			return e
+		case got == headerShort:
+			e.more = true
+			return e
+		case got == headerBad:
+			e.bad = true
+			return e
+		}
+		body, _ := t.peekAt(p+uint64(h.size), int(min(h.body, 18)))
+		fit := f.fits(h, body)
+		if h.command && !fit && len(body) > int(min(h.body-1, 17)) {
+			e.bad = true
+			return e
+		}
+		if fit && (first || !h.command) {
+			e.fit++
+		}
+		p += uint64(h.size) + h.body
+		if p > t.end {
+			e.partial, e.more = h.body > 255, true
+			return e
+		}
+		e.frames++
+		first = !h.more
+		if !h.more && t.callEnd(p) {
+			e.aligned++
+		}
+		if p == t.end {
+			e.more = true
+			return e
+		}
+	}
+	return e
+}
+
+// proves reports whether e is enough to start decoding without having seen the stream's beginning.
+func (f *framing) proves(e evidence) bool {
+	if e.bad {
+		return false
+	}
+	if e.fit == 0 && f.fit {
+		return e.frames >= 4 && e.aligned >= 4
+	}
+	return e.frames >= f.frames && e.aligned >= f.aligned ||
+		e.frames > f.frames && e.aligned >= max(1, f.aligned-1)
+}
+
+// resumes reports whether e is enough to go on with a framing already known to be in use.
+func (e evidence) resumes() bool {
+	switch {
+	case e.bad:
+		return false
+	case e.fit > 0 && (e.aligned > 0 || e.partial || e.frames > 1):
+		return true
+	}
+	return e.aligned > 1 || e.aligned > 0 && e.frames > 2
+}

@@ -72,7 +72,7 @@ const defaultPromptChars = 128
 func (c *Config) normalise() (*url.URL, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
-		return nil, fmt.Errorf("load plan: URL %q: %w", c.URL, err)
+		return nil, fmt.Errorf("load plan: URL: want http://HOST:PORT[/path]: %w", err)
 	}
 	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, fmt.Errorf("load plan: URL %q: want http://HOST:PORT[/path] or https://…", c.URL)

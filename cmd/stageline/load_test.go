@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stageline/stageline/collector/run"
+	"github.com/stageline/stageline/loadgen"
+)
+
+// chatServer answers with two tokens, and with 503 to ids that end in 3.
+func chatServer(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if strings.HasSuffix(r.Header.Get("X-Request-Id"), "3") {
+			http.Error(w, "busy", http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, s := range []string{"a", "b"} {
+			fmt.Fprintf(w, "data: {\"choices\":[{\"delta\":{\"content\":%q}}]}\n\n", s)
+			w.(http.Flusher).Flush()
+		}
+		fmt.Fprint(w, "data: [DONE]\n\n")
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func TestLoadWritesRequests(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	prompts := filepath.Join(t.TempDir(), "prompts")
+	if err := os.WriteFile(prompts, []byte("canary-prompt-text\n\nsecond\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, notes bytes.Buffer
+	args := []string{"-u", chatServer(t), "--rate", "500", "-n", "10", "--warmup", "2", "--id-prefix", "t", "--prompts", prompts, "-o", dir, "--json"}
+	if err := runLoad(t.Context(), args, &out, &notes); err != nil {
+		t.Fatal(err)
+	}
+	var sum loadgen.Summary
+	if err := json.Unmarshal(out.Bytes(), &sum); err != nil {
+		t.Fatalf("%v in %s", err, out.String())
+	}
+	if sum.Planned != 10 || sum.Success != 9 || notes.Len() != 0 {
+		t.Errorf("summary %s, notes %q", out.String(), notes.String())
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "requests.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(b, []byte("canary")) {
+		t.Error("a prompt is in requests.jsonl")
+	}
+	ids := map[string]string{}
+	for sc := bufio.NewScanner(bytes.NewReader(b)); sc.Scan(); {
+		var r run.Request
+		if err := json.Unmarshal(sc.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		ids[r.ID] = r.State
+	}
+	if len(ids) != 12 || ids["t-000003"] != run.StateRejected || ids["t-000012"] != run.StateSuccess {
+		t.Errorf("states by id %v", ids)
+	}
+	err = runLoad(t.Context(), args, &out, &notes)
+	if err == nil || !strings.Contains(err.Error(), "new one") {
+		t.Errorf("a second load into the same directory: %v", err)
+	}
+}
+
+func TestLoadText(t *testing.T) {
+	var out bytes.Buffer
+	err := runLoad(t.Context(), []string{"-u", chatServer(t), "-c", "2", "-n", "3", "--id-prefix", "t"}, &out, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"planned 3, sent 3, success 2", "admission-rejected  1", "HTTP 503: busy", "TTFT from send"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		args  []string
+		want  string
+		usage bool
+	}{
+		{[]string{"-n", "1"}, "no URL", true},
+		{[]string{"-u", "http://127.0.0.1:1"}, "number of requests or a duration", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "x"}, "invalid argument", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "1", "extra"}, "\"extra\"", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "1", "--prompts", "/nonexistent"}, "read prompts", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "2"}, "none of 2 requests", false},
+	} {
+		err := runLoad(t.Context(), tc.args, io.Discard, io.Discard)
+		var usage loadUsageError
+		if err == nil || !strings.Contains(err.Error(), tc.want) || errors.As(err, &usage) != tc.usage {
+			t.Errorf("%v: error %v", tc.args, err)
+		}
+	}
+}

@@ -194,16 +194,15 @@ func (t *Timeline) release(r *request, index int) {
 // claimByOrder gives a request that carried no id the unknown id that its entry process sent first
 // after it came in, when no other such request was there to have caused it.
 func (t *Timeline) claimByOrder(r *request) {
-	if !r.minted || len(r.crossings) > 0 || r.entryNS == 0 {
+	if !r.minted || len(r.crossings) > 0 || r.conn == nil {
 		return
 	}
 	for _, o := range t.orphanList() {
-		if o.fromTGID != r.tgid || o.firstNS < r.entryNS || r.endNS != 0 && o.firstNS > r.endNS {
+		if o.fromTGID != r.tgid || o.firstNS < r.beganNS() || r.endNS != 0 && o.firstNS > r.endNS {
 			continue
 		}
 		for _, q := range t.open {
-			if q != r && q.minted && len(q.crossings) == 0 && q.tgid == r.tgid && q.entryNS != 0 &&
-				q.entryNS < o.firstNS && (q.endNS == 0 || q.endNS > o.firstNS) {
+			if q != r && q.minted && len(q.crossings) == 0 && q.tgid == r.tgid && q.beganNS() < o.firstNS && (q.endNS == 0 || q.endNS > o.firstNS) {
 				return
 			}
 		}

@@ -19,6 +19,7 @@ type built struct {
 	sortNS   int64
 	seq      uint64
 	late     int
+	unnamed  bool // no id was seen: ID is a label made up here
 	evidence bool // something says that this was a request: a stage, an id, a client
 }
 
@@ -28,10 +29,10 @@ func (b *built) setClient(c *run.Request) {
 	if c.State != "" {
 		b.State = c.State
 	}
-	if b.ID != c.ID {
+	if b.ID != c.ID && !b.unnamed {
 		b.Aliases = append([]Alias{{b.ID, aliasExchange}}, b.Aliases...)
-		b.ID = c.ID
 	}
+	b.ID = c.ID
 }
 
 // sweep builds requests that have settled and drops raw state that none of the others needs.
@@ -153,6 +154,7 @@ func (t *Timeline) build(r *request) {
 	t.explain(&b)
 	t.noteLoss(r, &b)
 	b.sortNS = cmp.Or(r.entryNS, r.firstNS)
+	b.unnamed = r.minted
 	b.evidence = r.client != nil || len(l) > 0 || !r.minted
 	t.release(r, len(t.results))
 	t.results = append(t.results, b)
@@ -192,16 +194,15 @@ func (t *Timeline) release(r *request, index int) {
 // claimByOrder gives a request that carried no id the unknown id that its entry process sent first
 // after it came in, when no other such request was there to have caused it.
 func (t *Timeline) claimByOrder(r *request) {
-	if !r.minted || len(r.crossings) > 0 || r.entryNS == 0 {
+	if !r.minted || len(r.crossings) > 0 || r.conn == nil {
 		return
 	}
 	for _, o := range t.orphanList() {
-		if o.fromTGID != r.tgid || o.firstNS < r.entryNS || r.endNS != 0 && o.firstNS > r.endNS {
+		if o.fromTGID != r.tgid || o.firstNS < r.beganNS() || r.endNS != 0 && o.firstNS > r.endNS {
 			continue
 		}
 		for _, q := range t.open {
-			if q != r && q.minted && len(q.crossings) == 0 && q.tgid == r.tgid && q.entryNS != 0 &&
-				q.entryNS < o.firstNS && (q.endNS == 0 || q.endNS > o.firstNS) {
+			if q != r && q.minted && len(q.crossings) == 0 && q.tgid == r.tgid && q.beganNS() < o.firstNS && (q.endNS == 0 || q.endNS > o.firstNS) {
 				return
 			}
 		}
@@ -241,7 +242,6 @@ func (t *Timeline) nameMinted(r *request) {
 		}
 	}
 	r.aliases = slices.DeleteFunc(r.aliases, func(a Alias) bool { return a.Value == best })
-	r.aliases = append(r.aliases, Alias{r.id, aliasExchange})
 	r.id = best
 	r.minted = false
 }

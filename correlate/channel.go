@@ -54,6 +54,7 @@ type crossing struct {
 	send, recv *run.Message
 	from, to   *endpoint // nil when that end is not a target's
 	into       *crossing // fused into another: this one is void
+	hidden     bool      // may be the other end of one that is shown
 	tied       []tie
 }
 

@@ -23,6 +23,7 @@ type request struct {
 	tgid     uint32 // entry process
 
 	entryNS, entryLoNS int64 // request's last byte read; first byte read
+	sinceNS            int64 // its entry, when not seen, was after this
 	replyNS, exitNS    int64 // first reply byte's write entered, last reply write returned
 	lastWriteNS        int64 // last reply write entered
 	replyFirst         bool  // the first reply part was seen as such
@@ -75,6 +76,7 @@ type httpConn struct {
 	exchanges int
 	current   *request
 	number    uint32
+	freeNS    int64  // end of the last complete reply
 	skipped   uint32 // number of an exchange that is no request
 }
 
@@ -122,6 +124,9 @@ func (t *Timeline) stateNames(p *process, e *endpoint, m *run.Message) {
 	}
 	if name != "" && (p.stated[name] > 0 || len(p.stated) < 64) {
 		p.stated[name]++
+		if n := p.stated[name]; n&(n-1) == 0 { // the name stated most may be another one now
+			p.named = nil
+		}
 	}
 }
 
@@ -269,9 +274,6 @@ func (t *Timeline) replyPart(e *endpoint, m *run.Message) {
 	if r == nil || c.number != m.Exchange && c.exchanges > 0 {
 		r = t.replyOnly(e, m)
 	}
-	if r == nil {
-		return
-	}
 	if r.replyNS == 0 {
 		r.replyNS = m.FirstEnterNS
 		r.replyFirst = m.Flags&run.MsgFirst != 0 || m.Status != 0
@@ -288,12 +290,14 @@ func (t *Timeline) replyPart(e *endpoint, m *run.Message) {
 	}
 	if m.Flags&run.MsgLast != 0 {
 		r.replyLast = true
+		c.freeNS = m.LastExitNS
 		t.end(r, m.LastExitNS)
 	}
 }
 
-// replyOnly finds the request of a reply whose own request message was not seen: before attach, or
-// lost. Only an id in the reply can tell; without one there is no request to speak of.
+// replyOnly finds or makes the request of a reply whose own request message was not seen: before
+// attach, or lost. Without an id in the reply it stays nameless, and is no request unless an id
+// turns out to belong to it.
 func (t *Timeline) replyOnly(e *endpoint, m *run.Message) *request {
 	for _, ref := range m.IDs {
 		r, _, _ := t.resolve(ref.Value)
@@ -306,12 +310,20 @@ func (t *Timeline) replyOnly(e *endpoint, m *run.Message) *request {
 		} else if r.conn != nil {
 			continue
 		}
-		r.conn, r.exchange, r.tgid = e, m.Exchange, m.TGID
-		r.inFlight = e.conn.exchanges == 0 && t.bornBefore(e)
-		e.conn.current, e.conn.number = r, m.Exchange
-		return r
+		return t.answered(e, m, r)
 	}
-	return nil
+	r := t.newRequest("")
+	r.minted = true
+	r.id = fmt.Sprintf("entry-%d", r.seq)
+	return t.answered(e, m, r)
+}
+
+func (t *Timeline) answered(e *endpoint, m *run.Message, r *request) *request {
+	r.conn, r.exchange, r.tgid = e, m.Exchange, m.TGID
+	r.inFlight = e.conn.exchanges == 0 && t.bornBefore(e)
+	r.sinceNS = e.conn.freeNS
+	e.conn.current, e.conn.number = r, m.Exchange
+	return r
 }
 
 // bornBefore reports that an endpoint may be older than the recording.
@@ -329,6 +341,14 @@ func (t *Timeline) end(r *request, ns int64) {
 }
 
 func (t *Timeline) ended() { t.clients.ended++ }
+
+// beganNS is when the request came in, or a moment before that.
+func (r *request) beganNS() int64 {
+	if r.entryNS != 0 {
+		return r.entryNS
+	}
+	return r.sinceNS
+}
 
 // peerClosed takes the end of a connection from outside.
 func (t *Timeline) peerClosed(e *endpoint, ns int64) {

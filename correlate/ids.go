@@ -85,7 +85,7 @@ func (t *Timeline) adoptOrphan(r *request, value, because string) {
 	}
 	for i, c := range o.crossings {
 		c = c.live()
-		c.tie(tie{req: r, atSend: o.atSend[i], atRecv: !o.atSend[i]})
+		c.tie(tie{req: r, atSend: o.atSend[i], atRecv: !o.atSend[i], weak: r.weakAlias(value)})
 		r.adopt(c)
 	}
 }

@@ -196,10 +196,7 @@ func (t *Timeline) stage(x *process) stageName {
 		return *x.named
 	}
 	n := t.nameStage(x)
-	// A name taken from behaviour may still change while the run is young.
-	if n.rule != "process" && n.rule != "message field" {
-		x.named = &n
-	}
+	x.named = &n
 	return n
 }
 

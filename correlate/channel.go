@@ -84,9 +84,18 @@ func (c *crossing) any() *run.Message {
 	return c.recv
 }
 
+// addEndpoint takes an announcement. An endpoint is announced again under its id when more is known
+// of it, as of a unix socket whose peer had not been accepted at first.
 func (t *Timeline) addEndpoint(r run.Endpoint) {
-	e := &endpoint{Endpoint: r}
-	t.endpoints[r.ID] = e
+	e := t.endpoints[r.ID]
+	if e == nil {
+		e = &endpoint{}
+		t.endpoints[r.ID] = e
+	}
+	e.Endpoint = r
+	if e.peer != nil {
+		return
+	}
 	switch r.Transport {
 	case run.TransportPipe:
 		e.peer = e

@@ -32,6 +32,7 @@ var commands = []command{
 	{"profile", "record while sending a load, then report", runProfile},
 	{"load", "send a planned load and record its times", runLoad},
 	{"report", "bottleneck verdict, stages, hops, joins, requests and losses of a run", runReport},
+	{"dump", "the records of a run, one JSON object a line", runDump},
 	{"seal", "complete a run and list its hashes", runSeal},
 	{"demo", "reference pipeline, load, recording, report and accuracy in one go", runDemo},
 	{"accuracy", "compare a report with the truth that an engine logged itself", runAccuracy},

@@ -12,14 +12,14 @@ import (
 
 // endpoint is what the drain keeps of one kernel object.
 type endpoint struct {
-	id     uint32
-	key    bpf.StagelineSlEp
-	info   run.Endpoint
-	conn   *wire.Conn
-	hint   int
-	seq    [3]seqUnwrap // by direction
-	votes  baseVotes
-	lastNS int64
+	id    uint32
+	key   bpf.StagelineSlEp
+	info  run.Endpoint
+	conn  *wire.Conn
+	hint  int
+	seq   [3]seqUnwrap // by direction
+	votes baseVotes
+	told  bool // in the run
 }
 
 // seqUnwrap extends 32-bit TCP sequence numbers.
@@ -74,7 +74,7 @@ func (d *Drain) onEndpoint(r *bpf.StagelineSlEndpoint) bool {
 		return false
 	}
 	e := d.endpoint(r.Ep, int64(r.FirstNs))
-	in := &e.info
+	in, was := &e.info, e.info
 	in.PeerInode, in.NetNS = r.PeerIno, r.Netns
 	in.Path, in.PeerPath = sunPath(r.Path[:], r.PathLen), sunPath(r.PeerPath[:], r.PeerPathLen)
 	switch in.Transport {
@@ -86,6 +86,10 @@ func (d *Drain) onEndpoint(r *bpf.StagelineSlEndpoint) bool {
 	if e.conn == nil && decodable(in.Transport) {
 		e.conn = wire.NewConn(in, d.cfg.Rules, d.cfg.IDs, d.cfg.Sink)
 	}
+	if e.told && *in == was {
+		return true // each direction announces the same object
+	}
+	e.told = true
 	d.ep = *in
 	d.cfg.Sink.Endpoint(&d.ep)
 	return true
@@ -103,10 +107,10 @@ func (d *Drain) onIO(r *bpf.StagelineSlIo, b []byte) bool {
 	if !known {
 		// Eventfds are not announced; of others the announcement was lost, and will be repeated.
 		e = d.endpoint(r.Ep, int64(r.EnterNs))
+		e.told = true
 		d.ep = e.info
 		d.cfg.Sink.Endpoint(&d.ep)
 	}
-	e.lastNS = int64(r.ExitNs)
 	pos := r.Pos
 	if r.Flags&uint8(bpf.StagelineSlIoFlagSL_IO_POS_ABS) != 0 {
 		pos = e.seq[r.Dir%3].extend(uint32(r.Pos))

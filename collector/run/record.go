@@ -55,8 +55,8 @@ func (t Transport) String() string {
 }
 
 // Endpoint is one kernel object that processes read and write: one end of a socket connection, a
-// pipe (both ends share the object), or an eventfd. It is written once, before the first record
-// that names its ID. One endpoint may be used by several processes (inherited descriptors); the io
+// pipe (both ends share the object), or an eventfd. It is written before the first record that names
+// its ID, and again under the same ID when more becomes known of it. One endpoint may be used by several processes (inherited descriptors); the io
 // records say which process did what.
 type Endpoint struct {
 	ID        uint32 // dense, from 1, in order of first sight

@@ -12,7 +12,10 @@ const (
 	// maxHeldCalls is how many calls are held while nothing is decided.
 	maxHeldCalls = 32
 	// maxSmallCalls is that limit for calls of a byte or two, and where the beginning is likely.
-	maxSmallCalls = 512
+	maxSmallCalls   = 512
+	maxSmallRefused = 16
+	// maxCandidates is how many calls are looked at each time one comes in.
+	maxCandidates = 4
 	// maxRefused is how many calls are held when none of them looks like anything known.
 	maxRefused = 3
 )
@@ -53,7 +56,7 @@ func (s *stream) decide(final bool) bool {
 		s.tape.advance(s.tape.at().end)
 		return true
 	}
-	best, calls := no, 0
+	best, calls, candidates := no, 0, 0
 	small := true
 	for i := range s.tape.segs {
 		g := &s.tape.segs[i]
@@ -62,9 +65,10 @@ func (s *stream) decide(final bool) bool {
 		}
 		calls++
 		small = small && g.end-g.pos <= wakeLen
-		if g.refused {
+		if g.refused || candidates == maxCandidates {
 			continue
 		}
+		candidates++
 		p := g.pos
 		d, st := s.detect(p)
 		if st == sure {
@@ -81,7 +85,10 @@ func (s *stream) decide(final bool) bool {
 		best = max(best, st)
 	}
 	limit := [...]int{no: maxRefused, maybe: maxHeldCalls, likely: maxSmallCalls}[best]
-	if small {
+	switch {
+	case small && s.tape.segs[0].refused:
+		limit = maxSmallRefused
+	case small:
 		limit = maxSmallCalls
 	}
 	if !final && calls < limit && s.tape.held() < maxUndecided {

@@ -1,5 +1,7 @@
 package wire
 
+import "sort"
+
 // call is one io call, or a lost stretch, as far as it lies in the stream.
 type call struct {
 	pos, end    uint64
@@ -109,12 +111,11 @@ func (t *tape) peek(n int) ([]byte, peeked) { return t.peekAt(t.pos, n) }
 
 // find returns the index of the segment that holds p, -1 past the end.
 func (t *tape) find(p uint64) int {
-	for i := range t.segs {
-		if p < t.segs[i].end {
-			return i
-		}
+	i := sort.Search(len(t.segs), func(i int) bool { return p < t.segs[i].end })
+	if i == len(t.segs) {
+		return -1
 	}
-	return -1
+	return i
 }
 
 // piece is a stretch of one call: captured bytes, or a hole of n bytes.
@@ -175,10 +176,9 @@ func (t *tape) nextCall(p uint64) (uint64, bool) {
 
 // callEnd reports whether p is the end of a call on the tape (or of the last one consumed).
 func (t *tape) callEnd(p uint64) bool {
-	for i := range t.segs {
-		if t.segs[i].end >= p {
-			return t.segs[i].end == p
-		}
+	i := sort.Search(len(t.segs), func(i int) bool { return t.segs[i].end >= p })
+	if i < len(t.segs) && t.segs[i].end == p {
+		return true
 	}
 	return t.prev.end == p
 }

@@ -111,6 +111,10 @@ func (s *stream) detect(p uint64) (decoder, sureness) {
 	if h == sure {
 		return &http1{}, sure
 	}
+	if eventAt(t, p) {
+		s.guesses = confirmAfter
+		return midReply(), sure
+	}
 	best := max(g, h)
 	for _, f := range framings {
 		e := f.walk(t, p)
@@ -140,6 +144,10 @@ func (s *stream) recognise(g segment) bool {
 	case greetingAt(&s.tape, g.pos) == sure:
 		s.endBurst(0)
 		s.become(&framed{f: zmtpFraming, greeting: true})
+	case eventAt(&s.tape, g.pos):
+		s.endBurst(0)
+		s.guesses = confirmAfter
+		s.become(midReply())
 	default:
 		return false
 	}

@@ -152,6 +152,7 @@ type evidence struct {
 	frames  int  // whole frames
 	aligned int  // of these: ended with a message and a call
 	fit     int  // bodies that fit, also that of a frame not yet whole
+	head    bool // one of them belongs to the first message
 	partial bool // the walk ended inside a frame that is longer than 255 bytes
 	more    bool // the walk ended at the end of the tape
 	hole    bool // the walk ended at a header that is missing
@@ -160,7 +161,7 @@ type evidence struct {
 
 // walk follows frames from p as far as the tape goes.
 func (f *framing) walk(t *tape, p uint64) (e evidence) {
-	first := true // of its message
+	first, inHead := true, true // of its message; of the first message
 	for range 64 {
 		b, st := t.peekAt(p, f.max)
 		h, got := f.parse(b, true)
@@ -187,7 +188,9 @@ func (f *framing) walk(t *tape, p uint64) (e evidence) {
 		}
 		if fit && (first || !h.command) {
 			e.fit++
+			e.head = e.head || inHead
 		}
+		inHead = inHead && h.more
 		p += uint64(h.size) + h.body
 		if p > t.end {
 			e.partial, e.more = h.body > 255, true
@@ -211,8 +214,9 @@ func (f *framing) proves(e evidence) bool {
 	if e.bad {
 		return false
 	}
-	if e.fit == 0 && f.fit {
-		return e.frames >= 4 && e.aligned >= 4
+	if f.fit && !e.head {
+		// The end of a cut frame may read as a frame before ones that fit.
+		return e.fit == 0 && e.frames >= 4 && e.aligned >= 4
 	}
 	return e.frames >= f.frames && e.aligned >= f.aligned ||
 		e.frames > f.frames && e.aligned >= max(1, f.aligned-1)
@@ -223,8 +227,8 @@ func (e evidence) resumes() bool {
 	switch {
 	case e.bad:
 		return false
-	case e.fit > 0 && (e.aligned > 0 || e.partial || e.frames > 1):
+	case e.head && (e.aligned > 0 || e.partial || e.frames > 1):
 		return true
 	}
-	return e.aligned > 1 || e.aligned > 0 && e.frames > 2
+	return e.fit == 0 && (e.aligned > 1 || e.aligned > 0 && e.frames > 2)
 }

@@ -11,6 +11,11 @@ const (
 	confirmAfter = 16
 	// maxHeldCalls is how many calls are held while nothing is decided.
 	maxHeldCalls = 32
+	// maxSmallCalls is that limit for calls of a byte or two, and where the beginning is likely.
+	maxSmallCalls   = 512
+	maxSmallRefused = 16
+	// maxCandidates is how many calls are looked at each time one comes in.
+	maxCandidates = 4
 	// maxRefused is how many calls are held when none of them looks like anything known.
 	maxRefused = 3
 )
@@ -51,16 +56,20 @@ func (s *stream) decide(final bool) bool {
 		s.tape.advance(s.tape.at().end)
 		return true
 	}
-	best, calls := no, 0
+	best, calls, candidates := no, 0, 0
 	small := true
-	for i := 0; i < len(s.tape.segs); i++ {
-		g := s.tape.segs[i].call
+	for i := range s.tape.segs {
+		g := &s.tape.segs[i]
 		if g.lost {
 			continue
 		}
 		calls++
 		small = small && g.end-g.pos <= wakeLen
-		p := max(g.pos, s.tape.pos)
+		if g.refused || candidates == maxCandidates {
+			continue
+		}
+		candidates++
+		p := g.pos
 		d, st := s.detect(p)
 		if st == sure {
 			s.seekCause = run.GapUnframed
@@ -69,17 +78,18 @@ func (s *stream) decide(final bool) bool {
 			s.become(d)
 			return true
 		}
+		g.refused = st == no
+		if i > 0 {
+			st = min(st, maybe)
+		}
 		best = max(best, st)
 	}
-	limit := maxRefused
-	switch best {
-	case maybe:
-		limit = maxHeldCalls
-	case likely:
-		limit = maxUndecided
-	}
-	if small {
-		limit = max(limit, 16)
+	limit := [...]int{no: maxRefused, maybe: maxHeldCalls, likely: maxSmallCalls}[best]
+	switch {
+	case small && s.tape.segs[0].refused:
+		limit = maxSmallRefused
+	case small:
+		limit = maxSmallCalls
 	}
 	if !final && calls < limit && s.tape.held() < maxUndecided {
 		return false
@@ -100,6 +110,10 @@ func (s *stream) detect(p uint64) (decoder, sureness) {
 	h := httpAt(t, p)
 	if h == sure {
 		return &http1{}, sure
+	}
+	if eventAt(t, p) {
+		s.guesses = confirmAfter
+		return midReply(), sure
 	}
 	best := max(g, h)
 	for _, f := range framings {
@@ -130,6 +144,10 @@ func (s *stream) recognise(g segment) bool {
 	case greetingAt(&s.tape, g.pos) == sure:
 		s.endBurst(0)
 		s.become(&framed{f: zmtpFraming, greeting: true})
+	case eventAt(&s.tape, g.pos):
+		s.endBurst(0)
+		s.guesses = confirmAfter
+		s.become(midReply())
 	default:
 		return false
 	}

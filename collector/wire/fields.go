@@ -29,6 +29,7 @@ const (
 	isError
 	isRole
 	isDone
+	isLast
 )
 
 // replyFields are the fields by which OpenAI-compatible, Anthropic-like and Ollama replies say what
@@ -64,7 +65,7 @@ func compile(r *Rules) *compiled {
 		is    meaning
 	}{
 		{r.IDFields, isID}, {r.TypeFields, isType}, {r.FromFields, isFrom}, {r.ToFields, isTo},
-		{r.ChunkFields, isChunk}, {r.ShmNameFields, isShmName}, {r.ShmSizeFields, isShmSize},
+		{r.ChunkFields, isChunk}, {r.ShmNameFields, isShmName}, {r.ShmSizeFields, isShmSize}, {r.LastFields, isLast},
 		{r.HTTPBodyFields, isBodyID},
 	} {
 		for _, n := range l.names {
@@ -100,7 +101,7 @@ type fields struct {
 	typAt, fromAt, toAt, at int // depth of the value held, 0 none
 	chunkNo                 int64
 	ids                     []run.IDRef
-	several                 bool
+	several, last           bool
 	shm                     []run.ShmRef
 	seen                    meaning // reply fields that hold something
 }
@@ -110,7 +111,7 @@ func (c *Conn) collect(http bool) *fields {
 	f := &c.fields
 	f.conn, f.http, f.depth, f.chunkNo = c, http, 0, -1
 	f.typ, f.from, f.to, f.typAt, f.fromAt, f.toAt, f.at = "", "", "", 0, 0, 0, 0
-	f.ids, f.several, f.shm, f.seen = nil, false, nil, 0
+	f.ids, f.several, f.last, f.shm, f.seen = nil, false, false, nil, 0
 	return f
 }
 
@@ -219,6 +220,7 @@ func (f *fields) num(v int64) {
 
 // flag takes a boolean, null or another scalar without further use.
 func (f *fields) flag(set bool) {
+	f.last = f.last || set && !f.http && f.value().is&isLast != 0
 	f.noteReply(f.value(), set)
 	f.next()
 }
@@ -342,6 +344,9 @@ func (f *fields) fill(m *run.Message) {
 	}
 	m.From, m.To, m.Chunk = f.from, f.to, f.chunkNo
 	m.IDs, m.Shm = f.ids, f.shm
+	if f.last {
+		m.Flags |= run.MsgLast
+	}
 	if f.several && !f.http {
 		m.Flags |= run.MsgDuplicateID
 	}

@@ -31,13 +31,14 @@ type framing struct {
 	// where a call ends; fit: at least one body must fit.
 	frames, aligned int
 	fit             bool
+	firstFits       bool // the first body must fit, or it is not this framing
 }
 
 var zmtpFraming = &framing{name: "zmtp", max: 9, parse: parseZMTP, fits: fitsZMTP, frames: 2, aligned: 2, fit: true}
 
 // pickleFraming is that of Python's multiprocessing.Connection: "!i", or -1 and "!Q" from 2 GiB on.
 var pickleFraming = &framing{name: "pickle", max: 12, parse: parsePickleLen,
-	fits: func(_ header, b []byte) bool { return looksPickled(b) }, frames: 1, aligned: 1, fit: true}
+	fits: func(_ header, b []byte) bool { return looksPickled(b) }, frames: 1, aligned: 1, fit: true, firstFits: true}
 
 var len4Framing = &framing{name: "lenprefix", max: 4, parse: parseLen4,
 	fits: func(header, []byte) bool { return false }, frames: 3, aligned: 3}
@@ -151,6 +152,7 @@ type evidence struct {
 	frames  int  // whole frames
 	aligned int  // of these: ended with a message and a call
 	fit     int  // bodies that fit, also that of a frame not yet whole
+	head    bool // one of them belongs to the first message
 	partial bool // the walk ended inside a frame that is longer than 255 bytes
 	more    bool // the walk ended at the end of the tape
 	hole    bool // the walk ended at a header that is missing
@@ -159,7 +161,7 @@ type evidence struct {
 
 // walk follows frames from p as far as the tape goes.
 func (f *framing) walk(t *tape, p uint64) (e evidence) {
-	first := true // of its message
+	first, inHead := true, true // of its message; of the first message
 	for range 64 {
 		b, st := t.peekAt(p, f.max)
 		h, got := f.parse(b, true)
@@ -174,15 +176,21 @@ func (f *framing) walk(t *tape, p uint64) (e evidence) {
 			e.bad = true
 			return e
 		}
-		body, _ := t.peekAt(p+uint64(h.size), int(min(h.body, 18)))
+		body, bodySt := t.peekAt(p+uint64(h.size), int(min(h.body, 18)))
 		fit := f.fits(h, body)
+		if f.firstFits && !fit && e.frames == 0 && (len(body) >= 2 || bodySt == peekHole) {
+			e.bad = true
+			return e
+		}
 		if h.command && !fit && len(body) > int(min(h.body-1, 17)) {
 			e.bad = true
 			return e
 		}
 		if fit && (first || !h.command) {
 			e.fit++
+			e.head = e.head || inHead
 		}
+		inHead = inHead && h.more
 		p += uint64(h.size) + h.body
 		if p > t.end {
 			e.partial, e.more = h.body > 255, true
@@ -206,8 +214,9 @@ func (f *framing) proves(e evidence) bool {
 	if e.bad {
 		return false
 	}
-	if e.fit == 0 && f.fit {
-		return e.frames >= 4 && e.aligned >= 4
+	if f.fit && !e.head {
+		// The end of a cut frame may read as a frame before ones that fit.
+		return e.fit == 0 && e.frames >= 4 && e.aligned >= 4
 	}
 	return e.frames >= f.frames && e.aligned >= f.aligned ||
 		e.frames > f.frames && e.aligned >= max(1, f.aligned-1)
@@ -218,8 +227,8 @@ func (e evidence) resumes() bool {
 	switch {
 	case e.bad:
 		return false
-	case e.fit > 0 && (e.aligned > 0 || e.partial || e.frames > 1):
+	case e.head && (e.aligned > 0 || e.partial || e.frames > 1):
 		return true
 	}
-	return e.aligned > 1 || e.aligned > 0 && e.frames > 2
+	return e.fit == 0 && (e.aligned > 1 || e.aligned > 0 && e.frames > 2)
 }

@@ -57,11 +57,34 @@ func (d *http1) resume(s *stream, p uint64) (ok, more bool) {
 	if a != no {
 		return a == sure, a == likely
 	}
-	if d.streamed && d.chunkAt(&s.tape, p) {
+	if sse := eventAt(&s.tape, p); sse || d.streamed && d.chunkAt(&s.tape, p) {
+		if !d.streamed {
+			*d = *midReply()
+		}
+		// Without pipelining, a request that waits means that the reply before is over.
+		if e := s.conn.http.answer(s.tape.at(), false, true, s); e.n != 0 {
+			d.ex = e
+		}
 		d.state = httpSize
 		return true, false
 	}
 	return false, false
+}
+
+// midReply decodes a streamed reply whose head was not seen.
+func midReply() *http1 {
+	return &http1{state: httpSize, streamed: true, response: true, parts: parts{proto: "sse", http: true}}
+}
+
+// eventAt recognises a chunk that holds an SSE event. Nothing else begins like one.
+func eventAt(t *tape, p uint64) bool {
+	b, _ := t.peekAt(p, 32)
+	i := bytes.IndexByte(b, '\n')
+	if i < 2 || b[i-1] != '\r' || !bytes.HasPrefix(b[i+1:], []byte("data: ")) && !bytes.HasPrefix(b[i+1:], []byte("event: ")) {
+		return false
+	}
+	n, ok := chunkSize(b[:i])
+	return ok && n > 8
 }
 
 // chunkAt reports whether a chunk of the reply in progress begins at p.

@@ -137,6 +137,10 @@ func (p *pickle) simple(op byte, arg []byte) {
 		var buf [4]byte
 		copy(buf[:], arg)
 		p.number(int64(int32(binary.LittleEndian.Uint32(buf[:]))))
+	case 0x88, 0x89: // True, False
+		p.f.top().key = p.key
+		p.f.flag(op == 0x88)
+		p.other()
 	case 0x80, 0x95, '(': // PROTO, FRAME, MARK
 	default:
 		p.other()

@@ -1,18 +1,22 @@
 package wire
 
+import "sort"
+
 // call is one io call, or a lost stretch, as far as it lies in the stream.
 type call struct {
 	pos, end    uint64
 	enter, exit int64
 	tgid, tid   uint32
+	turn        uint32 // changes whenever the direction of the traffic does
 	lost        bool
 }
 
 // segment is a call and its captured head; data starts at call.pos.
 type segment struct {
 	call
-	data  []byte
-	owned bool
+	data    []byte
+	owned   bool
+	refused bool // no known protocol begins here
 }
 
 // tape is the part of one direction that has been put in order and not yet consumed. Captured
@@ -107,12 +111,11 @@ func (t *tape) peek(n int) ([]byte, peeked) { return t.peekAt(t.pos, n) }
 
 // find returns the index of the segment that holds p, -1 past the end.
 func (t *tape) find(p uint64) int {
-	for i := range t.segs {
-		if p < t.segs[i].end {
-			return i
-		}
+	i := sort.Search(len(t.segs), func(i int) bool { return p < t.segs[i].end })
+	if i == len(t.segs) {
+		return -1
 	}
-	return -1
+	return i
 }
 
 // piece is a stretch of one call: captured bytes, or a hole of n bytes.
@@ -173,10 +176,9 @@ func (t *tape) nextCall(p uint64) (uint64, bool) {
 
 // callEnd reports whether p is the end of a call on the tape (or of the last one consumed).
 func (t *tape) callEnd(p uint64) bool {
-	for i := range t.segs {
-		if t.segs[i].end >= p {
-			return t.segs[i].end == p
-		}
+	i := sort.Search(len(t.segs), func(i int) bool { return t.segs[i].end >= p })
+	if i < len(t.segs) && t.segs[i].end == p {
+		return true
 	}
 	return t.prev.end == p
 }

@@ -78,6 +78,7 @@ type Rules struct {
 	FromFields     []string
 	ToFields       []string
 	ChunkFields    []string
+	LastFields     []string // true: the last message of a stream; sets run.MsgLast
 	ShmNameFields  []string
 	ShmSizeFields  []string // counted only beside a name in the same map
 	ArrayIDIndex   []int    // positions of the id in a top-level msgpack array

@@ -1,22 +1,22 @@
 package correlate
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/stageline/stageline/collector/run"
 )
 
 // window is what is known around one activation: last needed input, outputs, the threads of the
-// process and what else they had to do.
+// process and what they did meanwhile.
 type window struct {
-	t    *Timeline
 	p    *process
 	role roles
 	in   *hop // last needed input; nil: not seen
-	out  *hop // first output that the activation's result can be read from; nil: none seen
-	last *hop
 
-	arrived int64 // earliest moment the last needed input can have been here
-	anchor  int64 // the result was handed to the loop before this; 0 unknown
-	many    bool  // several outputs to one target: the result comes piece by piece
+	arrived int64 // earliest moment the last needed input can have been here; 0 unknown
+	first   int64 // the first result was in the loop's hands before this; 0 no output seen
+	anchor  int64 // the last result was in the loop's hands before this
 	rough   bool  // records that the rules need may be missing: only the outer bounds hold
 }
 
@@ -33,67 +33,87 @@ func (i interval) point() Point {
 	return bounded(i.lo, i.ns, i.hi, i.rule)
 }
 
-// firstCPUNS is the CPU time after which a thread that was woken for a piece of work has begun it,
-// and within which a thread that signals has finished it.
-const firstCPUNS = 1_000_000
+const (
+	// maxLookNS bounds how far a rule looks for the next event of a thread.
+	maxLookNS = 60_000_000_000
+	// readyCPUNS places the estimate of ready: a loop takes some tens of microseconds to hand on.
+	readyCPUNS = 20_000
+	// firstCPUNS is the CPU time after which a thread that was woken for a piece of work has begun
+	// it.
+	firstCPUNS = 1_000_000
+)
 
 // window gathers the surroundings of a visit.
-func (t *Timeline) window(r *request, l []hop, g *group, needed int) *window {
-	w := &window{t: t, p: g.p, role: g.p.learnRoles()}
+func (t *Timeline) window(l []hop, g *group, needed int) *window {
+	w := &window{p: g.p, role: g.p.learnRoles()}
 	if needed >= 0 {
 		w.in = &l[g.in[needed]]
-		w.arrived = w.in.Recv.lo()
-		if w.arrived == 0 {
-			w.arrived = w.in.Send.lo()
-		}
+		w.arrived = cmp.Or(w.in.Recv.lo(), w.in.Send.lo())
 		for _, i := range g.in[:needed] { // an earlier one with a later lower bound cannot be
 			w.arrived = max(w.arrived, l[i].Recv.lo())
 		}
 	}
-	if len(g.out) > 0 {
-		w.out, w.last = &l[g.out[0]], &l[g.out[len(g.out)-1]]
-		to := map[string]int{}
-		for _, i := range g.out {
-			to[l[i].To]++
-			w.many = w.many || to[l[i].To] > 1
-		}
-		h := w.out
-		if w.many {
-			h = w.last
-		}
-		w.anchor = h.Send.hi()
-		if u := h.seg.by(h.FromTGID); u != nil && u.openNS > w.arrived && u.openNS < w.anchor && u.tid == w.role.loop {
-			w.anchor = u.openNS
+	if n := len(g.out); n > 0 {
+		w.first = w.handed(&l[g.out[0]])
+		w.anchor = w.first
+		// Several messages to one target are results that came one after the other; one message to
+		// each target is one result, and those after the first may have waited for a credit.
+		if to := l[g.out[n-1]].To; slices.ContainsFunc(g.out[:n-1], func(i int) bool { return l[i].To == to }) {
+			w.anchor = w.handed(&l[g.out[n-1]])
 		}
 	}
 	w.rough = t.ledger.hit(w.arrived, w.anchor)
 	return w
 }
 
+// handed is the latest moment at which the loop can have received the result that h carries: its
+// write, or the creation of its segment when the loop itself fills that.
+func (w *window) handed(h *hop) int64 {
+	at := h.Send.hi()
+	if u := h.seg.by(h.FromTGID); u != nil && u.openNS > w.arrived && u.openNS < at && u.tid == w.role.loop {
+		at = u.openNS
+	}
+	return at
+}
+
 // place sets ready, start and finish of a visit.
 func (w *window) place(v *Visit) {
-	if w.arrived == 0 && w.anchor == 0 {
+	if w.arrived == 0 {
 		return
 	}
-	outer := interval{w.arrived, w.arrived, w.anchor, "arrival to departure"}
-	if w.arrived == 0 { // the input was not seen: nothing bounds the beginning
-		v.Finish = unknown("input not seen")
-		return
-	}
-	if w.rough || w.role.io == 0 || w.in.Recv.Timing != TimingSeen {
-		v.Ready, v.Start, v.Finish = outer.point(), outer.point(), outer.point()
-		if v.Finish.NS != nil {
-			v.Finish.NS = v.Finish.HiNS
-		}
+	if w.rough || w.role.io == 0 || w.in == nil || w.in.Recv.Timing != TimingSeen {
+		outer := interval{w.arrived, w.arrived, w.anchor, "arrival to departure"}
+		v.Ready, v.Start = outer.point(), outer.point()
+		outer.ns = outer.hi
+		v.Finish = outer.point()
 		return
 	}
 	ready := w.ready()
-	finish := w.finish(ready)
-	start := w.start(ready, finish)
-	if start.hi != 0 {
-		finish.lo = max(finish.lo, min(start.lo, finish.hi))
+	one := w.finish(ready, w.first)
+	start := w.start(ready, one)
+	finish := one
+	if w.anchor != w.first {
+		finish = w.finish(ready, w.anchor)
 	}
+	finish.lo = max(finish.lo, min(start.lo, finish.hi))
+	start.ns = min(start.ns, max(start.lo, finish.ns))
 	v.Ready, v.Start, v.Finish = ready.point(), start.point(), finish.point()
+	w.runnable(&v.Ready, w.role.io, w.role.loop)
+	w.runnable(&v.Start, append([]uint32{w.role.loop}, w.role.compute...)...)
+	w.runnable(&v.Finish, append([]uint32{w.role.loop}, w.role.compute...)...)
+}
+
+// runnable notes the longest time inside the interval of p in which one of the threads that lead to
+// it was ready to run and did not.
+func (w *window) runnable(p *Point, tids ...uint32) {
+	if p.Timing != TimingBounded {
+		return
+	}
+	var most int64
+	for _, tid := range tids {
+		most = max(most, w.p.thread(tid).longestRunnable(p.lo(), p.hi()))
+	}
+	p.RunnableUS = ptr(float64(most) / 1e3)
 }
 
 // loopSleep accepts the sleeps in which a loop has nothing to do.
@@ -102,8 +122,8 @@ func loopSleep(o run.OffCPU) bool { return o.State == run.OffSleep && pollCall(o
 // ready is when the loop thread holds the whole input: after the copy out of shared memory, before
 // the loop next waits for descriptors with everything handled.
 func (w *window) ready() interval {
-	io, loop := w.p.thread(w.role.io), w.p.thread(w.role.loop)
-	r := interval{lo: w.arrived, ns: w.arrived, hi: w.anchor, rule: "receive returned"}
+	loop := w.p.thread(w.role.loop)
+	r := interval{lo: w.arrived, ns: w.arrived, hi: w.first, rule: "receive returned"}
 	if w.role.loop != w.role.io {
 		if s, ok := loop.sleepAt(w.arrived); ok && loopSleep(s) && s.InNS > r.lo {
 			r.lo, r.ns, r.rule = s.InNS, s.InNS, "loop woken"
@@ -114,33 +134,46 @@ func (w *window) ready() interval {
 		r.ns = max(r.ns, u.unmapEndNS, u.unlinkEndNS)
 		r.rule = "segment copied"
 	}
-	handled := r.lo
-	if w.role.loop != w.role.io {
-		if s, ok := io.nextOff(w.arrived, r.lo+maxLookNS, loopSleep); ok {
-			handled = max(handled, s.OutNS)
-			if q, ok := loop.sleepAt(s.OutNS); ok && loopSleep(q) && q.OutNS >= r.lo && (q.WakeNS == 0 || q.WakeNS > s.OutNS) {
-				handled = q.OutNS
-			}
-		}
-	}
+	handled := w.received(r.lo)
 	if s, ok := loop.nextOff(handled, handled+maxLookNS, loopSleep); ok && (r.hi == 0 || s.OutNS < r.hi) {
 		r.hi = max(s.OutNS, r.lo)
 	}
-	if r.hi != 0 {
-		r.ns = min(max(r.ns, r.lo)+readyCPUNS, r.hi)
+	if r.hi == 0 {
+		return r
+	}
+	r.ns = min(max(r.ns, r.lo)+readyCPUNS, r.hi)
+	if wakes := w.wakes(r.lo, r.hi); len(wakes) > 0 {
+		// Several inputs handled in one go wake compute in their order.
+		k := min(w.p.arrivedBetween(w.lastLoopSleep(r.hi), w.arrived), len(wakes)-1)
+		r.ns, r.rule = max(wakes[k].WakeNS, r.lo), "compute woken"
 	}
 	return r
 }
 
-const (
-	// maxLookNS bounds how far a rule looks for the next event of a thread.
-	maxLookNS = 60_000_000_000
-	// readyCPUNS places the estimate: a loop takes some tens of microseconds to hand work on.
-	readyCPUNS = 20_000
-)
+// received is a moment by which the I/O thread has passed the input on, so that a loop that sleeps
+// after it has nothing left to handle.
+func (w *window) received(lo int64) int64 {
+	if w.role.loop == w.role.io {
+		return lo
+	}
+	io, loop := w.p.thread(w.role.io), w.p.thread(w.role.loop)
+	s, ok := io.nextOff(w.arrived, lo+maxLookNS, loopSleep)
+	if !ok || s.OutNS <= lo {
+		return lo
+	}
+	if q, ok := loop.sleepAt(s.OutNS); ok && loopSleep(q) && q.OutNS >= lo && (q.WakeNS == 0 || q.WakeNS > s.OutNS) {
+		return q.OutNS
+	}
+	return s.OutNS
+}
 
-// idle accepts sleeps of the compute thread for want of work: ended by the loop, not on a lock
-// that both use.
+func (w *window) lastLoopSleep(ns int64) int64 {
+	s, _ := w.p.thread(w.role.loop).lastOff(w.arrived-maxLookNS, min(ns, w.arrived)+1, loopSleep)
+	return s.OutNS
+}
+
+// idle accepts sleeps of a compute thread for want of work: ended by the loop, not on a lock that
+// both use.
 func (w *window) idle(o run.OffCPU) bool {
 	if o.State != run.OffSleep || o.WakerTID != w.role.loop || o.WakerTGID != w.p.TGID {
 		return false
@@ -148,35 +181,55 @@ func (w *window) idle(o run.OffCPU) bool {
 	return o.Call == callFutex && !w.p.isLock(o.Arg0) || pollCall(o.Call)
 }
 
-// finish is when compute hands its result to the loop. The loop cannot have slept between the
-// hand-over and the send it set off, and compute goes idle only when all is handed over.
-func (w *window) finish(ready interval) interval {
-	f := interval{lo: ready.lo, ns: w.anchor, hi: w.anchor, rule: "output sent"}
-	if w.anchor == 0 {
+// wakes are the ends of idle sleeps of compute threads in [lo, hi], in order.
+func (w *window) wakes(lo, hi int64) []run.OffCPU {
+	var out []run.OffCPU
+	for _, tid := range w.role.compute {
+		if tid == w.role.loop {
+			continue
+		}
+		t := w.p.thread(tid)
+		for _, o := range t.off[t.firstEnding(lo):] {
+			if o.OutNS > hi {
+				break
+			}
+			if o.WakeNS >= lo && o.WakeNS <= hi && w.idle(o) {
+				out = append(out, o)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b run.OffCPU) int { return cmp.Compare(a.WakeNS, b.WakeNS) })
+	return out
+}
+
+// finish is when compute hands a result, in the loop's hands by anchor, to the loop. The loop cannot
+// have slept between the hand-over and the send it set off, and a lone compute thread goes idle
+// only when all is handed over.
+func (w *window) finish(ready interval, anchor int64) interval {
+	f := interval{lo: ready.lo, ns: anchor, hi: anchor, rule: "output sent"}
+	if anchor == 0 {
 		f.rule = "no output seen"
 		return f
 	}
-	io, loop := w.p.thread(w.role.io), w.p.thread(w.role.loop)
-	compute := w.p.thread(w.role.compute)
-	handed := w.anchor // earliest moment the loop can have handed the result to the I/O thread
+	sent := anchor // earliest moment the loop can have passed the result to the I/O thread
 	if w.role.io != w.role.loop {
-		if s, ok := io.lastOff(ready.lo, w.anchor, loopSleep); ok {
-			handed = min(handed, max(s.WakeNS, s.OutNS))
-		} else {
-			handed = ready.lo
+		sent = ready.lo
+		if s, ok := w.p.thread(w.role.io).lastOff(ready.lo, anchor, loopSleep); ok {
+			sent = min(anchor, max(s.WakeNS, s.OutNS))
 		}
 	}
-	s, ok := loop.lastOff(ready.lo, handed, loopSleep)
-	if ok {
+	if s, ok := w.p.thread(w.role.loop).lastOff(ready.lo, sent, loopSleep); ok {
 		f.lo = max(f.lo, s.OutNS)
-		if s.WakerTID == w.role.compute && s.WakeNS > 0 {
+		if slices.Contains(w.role.compute, s.WakerTID) && s.WakeNS > 0 {
 			f.ns, f.rule = s.WakeNS, "compute woke the loop"
 		}
 	}
-	if z, ok := compute.nextOff(ready.hi, w.anchor, w.idle); ok && w.role.compute != w.role.loop && z.OutNS < f.hi {
-		f.hi = max(z.OutNS, f.lo)
-		if f.rule == "output sent" {
-			f.ns, f.rule = f.hi, "compute went idle"
+	if len(w.role.compute) == 1 && w.role.compute[0] != w.role.loop {
+		if z, ok := w.p.thread(w.role.compute[0]).nextOff(ready.hi, anchor, w.idle); ok && z.OutNS < f.hi {
+			f.hi = max(z.OutNS, f.lo)
+			if f.rule == "output sent" {
+				f.ns, f.rule = f.hi, "compute went idle"
+			}
 		}
 	}
 	if y := w.lastSignal(f.lo, f.hi); y != 0 {
@@ -186,46 +239,57 @@ func (w *window) finish(ready interval) interval {
 	return f
 }
 
-// lastSignal is the last call in [lo, hi] by which compute woke the loop, or 0.
+// lastSignal is the last moment in [lo, hi] at which compute woke the loop, or 0.
 func (w *window) lastSignal(lo, hi int64) (ns int64) {
-	if w.role.compute == w.role.loop {
-		return 0
-	}
-	for _, s := range w.p.thread(w.role.compute).gave {
-		if s.enter >= lo && s.enter <= hi && w.p.roles.takes[tidEP{w.role.loop, s.ep}] > 0 {
-			ns = s.enter
+	for _, tid := range w.role.compute {
+		if tid == w.role.loop {
+			return 0
 		}
+		for _, s := range w.p.thread(tid).gave {
+			if s.enter >= lo && s.enter <= hi && w.p.roles.takes[tidEP{w.role.loop, s.ep}] > 0 {
+				ns = max(ns, s.enter)
+			}
+		}
+	}
+	loop := w.p.thread(w.role.loop)
+	if o, ok := loop.lastOff(lo-maxLookNS, hi, func(o run.OffCPU) bool {
+		return o.WakeNS >= lo && o.WakeNS <= hi && loopSleep(o) && slices.Contains(w.role.compute, o.WakerTID)
+	}); ok {
+		ns = max(ns, o.WakeNS)
 	}
 	return ns
 }
 
-// start is when the activation begins. An idle compute thread begins when the wake-up of the loop
-// reaches it; a busy one takes the request after those before it.
-func (w *window) start(ready, finish interval) interval {
-	s := interval{lo: ready.lo, ns: ready.ns, hi: finish.hi, rule: "compute busy at ready"}
-	if w.role.compute == w.role.loop {
+// start is when the activation begins. An idle compute thread begins when the loop's wake-up
+// reaches it; a busy one takes the request after the result that precedes its first.
+func (w *window) start(ready, first interval) interval {
+	s := interval{lo: ready.lo, ns: ready.ns, hi: first.hi, rule: "compute busy at ready"}
+	if w.role.compute[0] == w.role.loop {
 		s.rule = "one thread"
 		return s
 	}
-	compute := w.p.thread(w.role.compute)
-	idle, ok := compute.sleepAt(ready.lo)
-	if !ok {
-		idle, ok = compute.nextOff(ready.lo, ready.hi, w.idle)
-	}
-	if !ok || !w.idle(idle) {
-		if y := w.lastSignal(ready.lo, max(finish.ns-1, 0)); y != 0 {
+	wakes := w.wakes(ready.lo, max(ready.hi, ready.lo))
+	if len(wakes) == 0 {
+		if y := w.lastSignal(ready.lo, first.ns-1); y != 0 {
 			s.ns, s.rule = max(s.ns, y), "after the result before it"
 		}
 		return s
 	}
-	in := w.pastLocks(compute, idle.InNS)
-	s.lo, s.ns, s.rule = max(ready.lo, idle.WakeNS), max(ready.lo, in), "idle compute woken"
-	if w.p.queuedBefore(idle.OutNS, w.arrived, w.in) {
-		s.rule = "woken with others before it"
+	mine := wakes[0]
+	for _, o := range wakes {
+		if o.WakeNS <= ready.ns {
+			mine = o
+		}
+	}
+	compute := w.p.thread(mine.TID)
+	in := w.pastLocks(compute, mine.InNS)
+	s.ns, s.rule = max(ready.lo, in), "idle compute woken"
+	if len(wakes) > 1 {
+		s.rule = "woken with others"
 		return s
 	}
-	begun := afterCPU(compute, in, firstCPUNS)
-	if s.hi == 0 || begun < s.hi {
+	s.lo = max(ready.lo, mine.WakeNS)
+	if begun := afterCPU(compute, in, firstCPUNS); s.hi == 0 || begun < s.hi {
 		s.hi = max(begun, s.ns)
 	}
 	return s
@@ -243,28 +307,12 @@ func (w *window) pastLocks(t *thread, in int64) int64 {
 	return in
 }
 
-// afterCPU is the moment at which a thread has run for cpu ns since from.
-func afterCPU(t *thread, from, cpu int64) int64 {
-	at := from
-	for {
-		o, ok := t.nextOff(at, at+cpu, func(run.OffCPU) bool { return true })
-		if !ok {
-			return at + cpu
-		}
-		cpu -= o.OutNS - at
-		if o.State == run.OffExit || o.InNS <= at {
-			return at + cpu
-		}
-		at = o.InNS
-	}
-}
-
 // onCPU is the time of [start, finish] in which the compute thread ran, µs; nil when the records
 // cannot tell.
 func (w *window) onCPU(v *Visit) *float64 {
 	a, b := v.Start.at(), v.Finish.at()
-	if w.rough || a == 0 || b < a || w.role.compute == 0 {
+	if w.rough || a == 0 || b < a || len(w.role.compute) != 1 {
 		return nil
 	}
-	return ptr(float64(b-a-w.p.thread(w.role.compute).offBetween(a, b)) / 1e3)
+	return ptr(float64(b-a-w.p.thread(w.role.compute[0]).offBetween(a, b)) / 1e3)
 }

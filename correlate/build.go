@@ -91,7 +91,7 @@ func (t *Timeline) prune() {
 				th.sweep(horizon)
 			}
 			i := 0
-			for i < len(x.arrivals) && x.arrivals[i].ns < horizon {
+			for i < len(x.arrivals) && x.arrivals[i] < horizon {
 				i++
 			}
 			if i*2 > len(x.arrivals) {

@@ -108,7 +108,7 @@ func (t *Timeline) message(m *run.Message) {
 	e.carries = true
 	p.roles.carried(m)
 	if m.Dir == run.Recv && !t.isControl(m.Type) {
-		p.arrivals = append(p.arrivals, arrival{messageNS(m), m.IDs[0].Value})
+		p.arrivals = append(p.arrivals, messageNS(m))
 	}
 	t.attach(c, m)
 }

@@ -31,14 +31,8 @@ type process struct {
 	entry    bool           // received a request over HTTP from outside
 	nEntry   int
 	named    *stageName
-	arrivals []arrival // data messages it received, by time
-	locks    map[uint64][2]uint32
-}
-
-// arrival is one data-bearing message with an id coming into a process.
-type arrival struct {
-	ns int64
-	id string
+	arrivals []int64              // when data messages with ids came in
+	locks    map[uint64][2]uint32 // futex address → threads that waited on it
 }
 
 // maxLocks bounds the futex addresses kept to tell locks from queues; condition variables that are
@@ -63,23 +57,14 @@ func (x *process) waitsOn(addr uint64, tid uint32) {
 // isLock reports that several threads wait on a futex address.
 func (x *process) isLock(addr uint64) bool { return x.locks[addr][1] != 0 }
 
-// queuedBefore reports that data of another request came in after from and before the input in at
-// ns: it stands before it in the queue.
-func (x *process) queuedBefore(from, ns int64, in *hop) bool {
-	id := ""
-	if m := in.c; m != nil && len(m.any().IDs) > 0 {
-		id = m.any().IDs[0].Value
-	}
-	for i := len(x.arrivals) - 1; i >= 0; i-- {
-		a := x.arrivals[i]
-		if a.ns < from {
-			break
-		}
-		if a.ns <= ns && a.id != id {
-			return true
+// arrivedBetween counts the data messages that came in after from and before ns.
+func (x *process) arrivedBetween(from, ns int64) (n int) {
+	for i := len(x.arrivals) - 1; i >= 0 && x.arrivals[i] >= from; i-- {
+		if x.arrivals[i] < ns {
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 // procTable finds the process that had an id at a moment.
@@ -260,7 +245,7 @@ func (t *Timeline) hosts(x *process) []string {
 
 // mayHost rejects names that a process only passes on for another, or calls its own front by.
 func (t *Timeline) mayHost(x *process, main stageName, name string) bool {
-	if entryWords[strings.ToLower(name)] {
+	if x.entry && entryWords[strings.ToLower(name)] {
 		return false
 	}
 	if x.stated[name]*50 < x.stated[main.name] {

@@ -195,11 +195,11 @@ func (s *shmTable) poll(r *run.Shm) {
 // at returns the life of a named segment that a message refers to.
 func (s *shmTable) at(name string, ns int64) *segment {
 	g := s.byName[name]
-	if g == nil || g.firstNS() <= ns {
+	if g == nil || g.created <= ns { // also when its creation was not seen
 		return g
 	}
 	for i := len(s.all) - 1; i >= 0; i-- { // the name was used again since
-		if s.all[i].name == name && s.all[i].firstNS() <= ns {
+		if s.all[i].name == name && s.all[i].created <= ns {
 			return s.all[i]
 		}
 	}

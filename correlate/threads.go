@@ -54,6 +54,9 @@ type roleStats struct {
 	wakes   map[[2]uint32]*wake // waker, woken
 	gives   map[tidEP]int       // signals given on an endpoint
 	takes   map[tidEP]int
+
+	n, decidedAt int // events counted, and when the roles were decided
+	known        roles
 }
 
 type tidEP struct {
@@ -61,8 +64,9 @@ type tidEP struct {
 	ep  uint32
 }
 
-// wake counts how often one thread ended another's sleep, by kind of sleep.
-type wake struct{ futex, poll, other int }
+// wake counts how often one thread ended another's sleep, by kind of sleep; lock: on a futex that
+// several threads wait on.
+type wake struct{ futex, lock, poll, other int }
 
 func (r *roleStats) init() {
 	r.recvIDs, r.sendIDs = map[uint32]int{}, map[uint32]int{}
@@ -71,6 +75,7 @@ func (r *roleStats) init() {
 }
 
 func (r *roleStats) carried(m *run.Message) {
+	r.n++
 	if m.Dir == run.Send {
 		r.sendIDs[m.TID]++
 	} else {
@@ -146,7 +151,10 @@ func (p *procTable) offCPU(r *run.OffCPU) {
 		w = &wake{}
 		x.roles.wakes[k] = w
 	}
+	x.roles.n++
 	switch {
+	case r.Call == callFutex && x.isLock(r.Arg0):
+		w.lock++
 	case r.Call == callFutex:
 		w.futex++
 	case pollCall(r.Call):
@@ -158,14 +166,21 @@ func (p *procTable) offCPU(r *run.OffCPU) {
 
 // roles are the threads of a process by what they do; 0 where there is none.
 type roles struct {
-	io      uint32 // receives messages
-	loop    uint32 // woken by io; hands work out
-	compute uint32 // woken by loop, does the work
+	io      uint32   // receives messages
+	loop    uint32   // woken by io; hands work out
+	compute []uint32 // woken by loop, do the work; the loop itself where there are none
 }
 
-// learnRoles decides the roles from all that was counted so far.
+// learnRoles decides the roles from all that was counted so far. The answer is kept until a tenth
+// more was counted.
 func (x *process) learnRoles() roles {
-	var r roles
+	if s := &x.roles; s.known.io == 0 || s.n > s.decidedAt+s.decidedAt/10 {
+		s.known, s.decidedAt = x.decideRoles(), s.n
+	}
+	return x.roles.known
+}
+
+func (x *process) decideRoles() (r roles) {
 	r.io = busiest(x.roles.recvIDs)
 	if r.io == 0 {
 		r.io = busiest(x.roles.sendIDs)
@@ -173,20 +188,35 @@ func (x *process) learnRoles() roles {
 	if r.io == 0 {
 		return r
 	}
-	r.loop = x.wokenBy(r.io, []uint32{r.io}, func(w *wake) int { return w.poll + w.futex + w.other })
+	loops := x.wokenBy(r.io, []uint32{r.io})
+	r.loop = busiest(loops)
 	if r.loop == 0 {
 		r.loop = r.io
 	}
-	not := []uint32{r.io, r.loop}
-	r.compute = x.wokenBy(r.loop, not, func(w *wake) int { return w.futex*4 + w.poll })
-	if r.compute == 0 && r.loop != r.io {
-		// the thread that reads the messages also runs the loop, and what looked like a loop computes
-		r.compute, r.loop = r.loop, r.io
+	r.compute = x.workers(r.loop, []uint32{r.io, r.loop})
+	if len(r.compute) == 0 && r.loop != r.io {
+		// The thread that reads the messages runs the loop too, and what it wakes computes.
+		r.loop = r.io
+		r.compute = x.workers(r.io, []uint32{r.io})
 	}
-	if r.compute == 0 {
-		r.compute = r.loop
+	if len(r.compute) == 0 {
+		r.compute = []uint32{r.loop}
 	}
 	return r
+}
+
+// workers are the threads that a loop wakes at least a tenth as often as the one it wakes most.
+func (x *process) workers(loop uint32, not []uint32) []uint32 {
+	score := x.wokenBy(loop, not)
+	most := score[busiest(score)]
+	var out []uint32
+	for tid, n := range score {
+		if n*10 >= most {
+			out = append(out, tid)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 func busiest(m map[uint32]int) (best uint32) {
@@ -198,12 +228,13 @@ func busiest(m map[uint32]int) (best uint32) {
 	return best
 }
 
-// wokenBy is the thread that waker wakes most, directly or over an eventfd it reads.
-func (x *process) wokenBy(waker uint32, not []uint32, weight func(*wake) int) uint32 {
+// wokenBy scores the threads that waker wakes, directly or over an eventfd they read; locks that
+// both use do not count.
+func (x *process) wokenBy(waker uint32, not []uint32) map[uint32]int {
 	score := map[uint32]int{}
 	for k, w := range x.roles.wakes {
 		if k[0] == waker && !slices.Contains(not, k[1]) {
-			score[k[1]] += weight(w)
+			score[k[1]] += w.futex + w.poll
 		}
 	}
 	for g, n := range x.roles.gives {
@@ -221,7 +252,30 @@ func (x *process) wokenBy(waker uint32, not []uint32, weight func(*wake) int) ui
 			delete(score, tid)
 		}
 	}
-	return busiest(score)
+	return score
+}
+
+// firstEnding is the index of the first off-CPU interval that ends after ns.
+func (t *thread) firstEnding(ns int64) int {
+	return sort.Search(len(t.off), func(i int) bool { return t.off[i].InNS > ns })
+}
+
+// longestRunnable is the longest time inside [a, b] in which the thread could run and did not.
+func (t *thread) longestRunnable(a, b int64) (ns int64) {
+	for _, o := range t.off[t.firstEnding(a):] {
+		if o.OutNS >= b {
+			break
+		}
+		from := o.OutNS
+		if o.State != run.OffPreempted {
+			if o.WakeNS == 0 {
+				continue
+			}
+			from = o.WakeNS
+		}
+		ns = max(ns, min(b, o.InNS)-max(a, from))
+	}
+	return ns
 }
 
 // sleepAt returns the off-CPU interval that covers ns.
@@ -257,11 +311,27 @@ func (t *thread) lastOff(from, ns int64, ok func(run.OffCPU) bool) (run.OffCPU, 
 
 // offBetween is the time of [a, b] in which the thread did not run.
 func (t *thread) offBetween(a, b int64) (ns int64) {
-	i := sort.Search(len(t.off), func(i int) bool { return t.off[i].InNS > a })
+	i := t.firstEnding(a)
 	for ; i < len(t.off) && t.off[i].OutNS < b; i++ {
 		ns += max(0, min(b, t.off[i].InNS)-max(a, t.off[i].OutNS))
 	}
 	return ns
+}
+
+// afterCPU is the moment at which a thread has run for cpu ns since from.
+func afterCPU(t *thread, from, cpu int64) int64 {
+	at := from
+	for {
+		o, ok := t.nextOff(at, at+cpu, func(run.OffCPU) bool { return true })
+		if !ok {
+			return at + cpu
+		}
+		cpu -= o.OutNS - at
+		if o.State == run.OffExit || o.InNS <= at {
+			return at + cpu
+		}
+		at = o.InNS
+	}
 }
 
 // sweep drops what happened before ns.

@@ -127,6 +127,8 @@ func (t *Timeline) learnChunks(l []hop) {
 			t.chunky[g.key.stage] = v
 		}
 		switch {
+		case len(g.in) == 0 && len(out) > 1 && !g.feedsStages(l):
+			v.perChunk++ // fed inside its process; all it sends is numbered
 		case len(in) == 0 || len(out) == 0:
 			v.whole++
 		case equalSets(in, out):
@@ -137,6 +139,12 @@ func (t *Timeline) learnChunks(l []hop) {
 			v.whole++
 		}
 	}
+}
+
+// feedsStages reports that a stage sends data without a chunk number to another stage than the
+// entry: then its numbered messages are a stream beside its result.
+func (g *group) feedsStages(l []hop) bool {
+	return slices.ContainsFunc(g.out, func(i int) bool { return l[i].Chunk == nil && l[i].to != nil && !l[i].to.entry })
 }
 
 // equalSets allows for a lost message in every eight.
@@ -167,14 +175,52 @@ func (t *Timeline) buildVisits(r *request, l []hop) []Visit {
 		}
 		v := t.chunky[g.key.stage]
 		in, outs := g.chunkSets(l)
-		if v != nil && v.perChunk > v.whole && len(in) > 0 && len(outs) > 0 {
+		if v != nil && v.perChunk > v.whole && len(outs) > 0 && (len(in) > 0 || len(g.in) == 0) {
 			out = append(out, t.chunkVisits(r, l, g)...)
 			continue
 		}
 		out = append(out, t.visit(r, l, g, nil))
 	}
+	insideProcess(out)
 	slices.SortStableFunc(out, func(a, b Visit) int { return cmp.Compare(a.firstNS(), b.firstNS()) })
 	return out
+}
+
+// insideProcess bounds what passes between two stages of one process: the one that got input but
+// sent nothing hands over to the one that sent something but got no input.
+func insideProcess(visits []Visit) {
+	for i := range visits {
+		a := &visits[i]
+		if len(a.Inputs) == 0 || a.Departure.NS != nil || a.Ready.Timing == TimingSeen {
+			continue
+		}
+		lo, hi := a.Arrival, Point{}
+		for _, in := range a.Inputs {
+			if in.At.lo() > lo.lo() {
+				lo = in.At
+			}
+		}
+		for j := range visits {
+			b := &visits[j]
+			if b.TGID != a.TGID || b.Stage == a.Stage || len(b.Inputs) > 0 || b.Departure.NS == nil || lo.NS == nil {
+				continue
+			}
+			mid := between(lo, b.Departure)
+			mid.Rule = "hand-over inside the process"
+			b.Ready, b.Start, b.Finish = mid, mid, mid
+			if b.Finish.NS != nil {
+				b.Finish.NS = b.Finish.HiNS
+			}
+			if b.Departure.hi() > hi.hi() {
+				hi = b.Departure
+			}
+		}
+		if hi.NS != nil {
+			mid := between(lo, hi)
+			mid.Rule = "hand-over inside the process"
+			a.Ready, a.Start, a.Finish, a.Departure = mid, mid, mid, mid
+		}
+	}
 }
 
 func (v *Visit) firstNS() int64 {
@@ -259,7 +305,7 @@ func (t *Timeline) visit(r *request, l []hop, g *group, chunk *int64) Visit {
 	if n := len(g.out); n > 0 {
 		v.Departure = l[g.out[n-1]].Send
 	}
-	w := t.window(r, l, g, needed)
+	w := t.window(l, g, needed)
 	w.place(&v)
 	v.OnCPUUS = w.onCPU(&v)
 	return v

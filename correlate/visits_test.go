@@ -116,8 +116,8 @@ func TestStages(t *testing.T) {
 			request req-1 unknown entry=110 exit=?
 			hop api[10]>talker[20] data unix 150>170 exact
 			hop vocoder[20]>api[10] complete unix 300>320 exact
-			visit talker[20] in=api@170 ready=? start=? finish=? dep=? exact
-			visit vocoder[20] in= ready=? start=? finish=? dep=300 exact`},
+			visit talker[20] in=api@170 ready=170..300 start=170..300 finish=170..300 dep=170..300 exact
+			visit vocoder[20] in= ready=170..300 start=170..300 finish=170..300 dep=300 exact`},
 		{"replicas: one stage, two processes", `
 			proc 10 api
 			proc 20 encoder
@@ -183,9 +183,9 @@ func TestStages(t *testing.T) {
 			hop encoder[20]>vocoder[30] data#1 unix 300>310 exact
 			hop vocoder[30]>api[10] stream#1 unix 350>360 exact
 			hop vocoder[30]>api[10] complete unix 356>361 exact
-			visit encoder[20] in=api@170 ready=170..300 start=170..300 finish=170..300 dep=300 exact
+			visit encoder[20] in=api@170 ready=170..200 start=170..200 finish=170..300 dep=300 exact
 			visit vocoder[30]#0 in=encoder#0@210 ready=210..250 start=210..250 finish=210..250 dep=250 exact
-			visit vocoder[30]#1 in=encoder#1@310 ready=310..356 start=310..356 finish=310..356 dep=356 exact`},
+			visit vocoder[30]#1 in=encoder#1@310 ready=310..350 start=310..350 finish=310..356 dep=356 exact`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tl := New(Options{StageOf: byComm})

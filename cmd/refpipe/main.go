@@ -323,6 +323,9 @@ func (p *pipeline) stop() {
 	if p.fleet != nil {
 		p.fleet.stop()
 	}
+	if p.router != nil {
+		p.router.close()
+	}
 }
 
 func (p *pipeline) writeTruth() error {

@@ -120,9 +120,10 @@ func truthMemory(records int) (*os.File, error) {
 	return f, nil
 }
 
-// startFleet starts the tracker and every stage process; records 0 keeps no truth.
-func startFleet(lay *layout, dir string, cmd command, stageBin string, records int, logs io.Writer) (*fleet, error) {
-	f := &fleet{lay: lay}
+// startFleet starts the tracker and every stage process; records 0 keeps no
+// truth. onLost is called when a process ends that nobody stopped.
+func startFleet(lay *layout, dir string, cmd command, stageBin string, records int, logs io.Writer, onLost func(proc int)) (*fleet, error) {
+	f := &fleet{lay: lay, onLost: onLost}
 	pipes, err := makePipes(lay)
 	if err != nil {
 		return nil, err
@@ -190,7 +191,7 @@ func (f *fleet) start(p Proc, dir string, cmd command, records int, logs io.Writ
 		defer f.wait.Done()
 		c.cmd.Wait() // how it ended shows in onLost and in the truth
 		close(c.done)
-		if !f.stopping.Load() && f.onLost != nil {
+		if !f.stopping.Load() {
 			f.onLost(c.proc)
 		}
 	}()

@@ -261,7 +261,7 @@ func (p *pipeline) start(ctx context.Context) error {
 	if err := p.router.listen(); err != nil {
 		return err
 	}
-	if p.fleet, err = startFleet(p.lay, p.o.dir, cmd, bin, records, p.log); err != nil {
+	if p.fleet, err = startFleet(p.lay, p.o.dir, cmd, bin, records, p.log, p.router.procLost); err != nil {
 		return err
 	}
 	if err := p.router.dial(); err != nil {
@@ -270,7 +270,6 @@ func (p *pipeline) start(ctx context.Context) error {
 	if err := p.fleet.ready(limit); err != nil {
 		return err
 	}
-	p.fleet.onLost = p.router.procLost
 	if p.lay.noise {
 		go p.router.healthChecks(p.quit)
 	}
@@ -323,6 +322,9 @@ func (p *pipeline) stop() {
 	}
 	if p.fleet != nil {
 		p.fleet.stop()
+	}
+	if p.router != nil {
+		p.router.close()
 	}
 }
 

@@ -40,6 +40,8 @@ type router struct {
 	pending map[string]*request
 	peers   []*zmtpWriter // by process
 	gone    []bool
+	readers sync.WaitGroup
+	entries []net.Listener
 	beats   atomic.Int64
 	bad     atomic.Int64
 }
@@ -56,15 +58,16 @@ func (r *router) listen() error {
 		if err != nil {
 			return fmt.Errorf("listen for stages: %w", err)
 		}
-		go func() {
+		r.entries = append(r.entries, l)
+		r.readers.Go(func() {
 			for {
 				c, err := l.Accept()
 				if err != nil {
 					return
 				}
-				go serve(c)
+				r.readers.Go(func() { serve(c) })
 			}
-		}()
+		})
 		return nil
 	}
 	if err := accept(r.lay.completionPath(), r.serveZMTP); err != nil {
@@ -282,6 +285,20 @@ func (r *router) down() string {
 		}
 	}
 	return ""
+}
+
+// close ends the control plane once the stage processes are gone: all that was
+// on its way is read and stamped then.
+func (r *router) close() {
+	for _, l := range r.entries {
+		l.Close()
+	}
+	for _, p := range r.peers {
+		if p != nil {
+			p.Close()
+		}
+	}
+	r.readers.Wait()
 }
 
 // healthChecks sends messages without a request id now and then, as engines do.

@@ -171,21 +171,23 @@ type zmtpWriter struct {
 	queue []outMessage
 	wake  chan struct{}
 	dead  bool
+	done  chan struct{}
 }
 
 func newZMTPWriter(conn net.Conn, clock *monoClock) *zmtpWriter {
-	w := &zmtpWriter{conn: conn, clock: clock, wake: make(chan struct{}, 1)}
-	go w.loop()
+	w := &zmtpWriter{conn: conn, clock: clock, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	go w.loop(w.wake)
 	return w
 }
 
 // Send queues a message; it is dropped when the peer is gone.
 func (w *zmtpWriter) Send(m outMessage) {
 	w.mu.Lock()
-	if !w.dead {
-		w.queue = append(w.queue, m)
+	defer w.mu.Unlock()
+	if w.dead {
+		return
 	}
-	w.mu.Unlock()
+	w.queue = append(w.queue, m)
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -200,9 +202,22 @@ func (w *zmtpWriter) take() []outMessage {
 	return q
 }
 
-func (w *zmtpWriter) loop() {
+// Close ends the writer after what it is at, and waits for it.
+func (w *zmtpWriter) Close() {
+	w.mu.Lock()
+	if w.wake != nil {
+		close(w.wake)
+	}
+	w.dead, w.wake = true, nil
+	w.mu.Unlock()
+	<-w.done
+	w.conn.Close()
+}
+
+func (w *zmtpWriter) loop(wake <-chan struct{}) {
+	defer close(w.done)
 	buf := make([]byte, 0, ioBatch)
-	for range w.wake {
+	for range wake {
 		queue := w.take()
 		for len(queue) > 0 {
 			var err error

@@ -22,7 +22,8 @@ static int ep;
 static struct conn *conns[MAX_CONNS];
 static int nconns;
 static struct conn *out_by[MAX_PROCS][C_COUNT];
-static atomic_int unready;
+static atomic_int unready, stopping;
+static pthread_t thread;
 
 static void die(const char *what, const char *where)
 {
@@ -273,7 +274,7 @@ static void *io_main(void *arg)
 {
 	(void)arg;
 	struct epoll_event ev[64];
-	for (;;) {
+	while (!atomic_load(&stopping)) {
 		int timeout = end_holds();
 		if (timeout != 0 && !mailbox_sleep(&outbox))
 			timeout = 0;
@@ -292,7 +293,6 @@ int io_all_connected(void)
 
 void io_start(void)
 {
-	pthread_t t;
 	ep = epoll_create1(EPOLL_CLOEXEC);
 	mailbox_init(&inbox);
 	mailbox_init(&outbox);
@@ -302,6 +302,15 @@ void io_start(void)
 	if (conf.tcp_listen)
 		listen_tcp(conf.tcp_listen);
 	dial_all();
-	if (pthread_create(&t, NULL, io_main, NULL) != 0)
+	if (pthread_create(&thread, NULL, io_main, NULL) != 0)
 		die("start", "I/O thread");
+}
+
+// Lets the I/O thread finish the call it is in, so that its stamp is kept.
+void io_stop(void)
+{
+	uint64_t one = 1;
+	atomic_store(&stopping, 1);
+	(void)!write(outbox.fd, &one, sizeof(one));
+	pthread_join(thread, NULL);
 }

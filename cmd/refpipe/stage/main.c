@@ -49,6 +49,7 @@ int main(int argc, char **argv)
 	(void)!write(STATUS_FD, "1", 1);
 	close(STATUS_FD);
 	loop_run();
+	io_stop();
 	shm_unlink_left();
 	fflush(stderr);
 	_exit(0);

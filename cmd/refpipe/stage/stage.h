@@ -167,6 +167,7 @@ int config_owns(int stage);
 // ---- I/O thread
 extern struct mailbox inbox, outbox;
 void io_start(void);
+void io_stop(void);
 int io_all_connected(void);
 
 // ---- shared memory

@@ -182,3 +182,51 @@ func gaps(cfg *Config) func() int64 {
 		return int64(math.Round(-math.Log1p(-u) * mean))
 	}
 }
+
+// IDs returns the identifiers of all planned requests; none when their number is not fixed.
+func (p *Plan) IDs() []string {
+	var out []string
+	for n := 1; n <= p.n; n++ {
+		out = append(out, p.ID(n))
+	}
+	return out
+}
+
+// Options describes the plan for a run's metadata. Header values, a URL's query, prompts and
+// templates may be private and are left out.
+func (p *Plan) Options() map[string]string {
+	c := &p.cfg
+	m := map[string]string{
+		"load_url":      p.url.Scheme + "://" + p.url.Host + p.url.Path,
+		"load_reply":    string(c.Reply),
+		"load_stream":   strconv.FormatBool(c.Stream),
+		"load_seed":     strconv.FormatUint(c.Seed, 10),
+		"load_warmup":   strconv.Itoa(c.Warmup),
+		"load_planned":  strconv.Itoa(p.n),
+		"load_deadline": c.Deadline.String(),
+		"load_prompts":  "given",
+	}
+	if p.body.synth != "" {
+		m["load_prompts"] = "synthetic, " + strconv.Itoa(c.PromptChars) + " characters"
+	}
+	if c.Concurrency > 0 {
+		m["load_concurrency"] = strconv.Itoa(c.Concurrency)
+	}
+	if c.Duration > 0 {
+		m["load_duration"] = c.Duration.String()
+	}
+	if c.Model != "" {
+		m["load_model"] = c.Model
+	}
+	if c.CancelAfter > 0 {
+		m["load_cancel_after"] = strconv.Itoa(c.CancelAfter)
+	}
+	if p.Open() {
+		m["load_rate"] = strconv.FormatFloat(c.Rate, 'g', -1, 64)
+		m["load_arrival"] = string(c.Arrival)
+	}
+	if h := p.ScheduleHash(); h != "" {
+		m["load_schedule_sha256"] = h
+	}
+	return m
+}

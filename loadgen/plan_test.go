@@ -85,6 +85,9 @@ func TestIDs(t *testing.T) {
 		t.Errorf("ids %q, %q, %q", a.ID(1), b.ID(1), a.ID(12))
 	}
 	p := mustPlan(t, open(1, 3, func(c *Config) { c.IDPrefix = "mine" }))
+	if ids := p.IDs(); len(ids) != 3 || ids[0] != p.Item(1).ID || ids[2] != "mine-000003" {
+		t.Errorf("ids %q", ids)
+	}
 	if p.ID(1) != "mine-000001" || p.ID(1234567) != "mine-1234567" {
 		t.Errorf("ids %q, %q", p.ID(1), p.ID(1234567))
 	}
@@ -211,5 +214,21 @@ func TestPaceNeverSleepsPastTheSpin(t *testing.T) {
 			t.Fatalf("wake %d at %d", wake, now)
 		}
 		now = wake
+	}
+}
+
+func TestOptionsHoldNoSecrets(t *testing.T) {
+	p := mustPlan(t, open(5, 3, func(c *Config) {
+		c.URL = "http://user:secret-a@127.0.0.1:1/generate?key=secret-b"
+		c.Header, c.Template = []string{"Authorization: Bearer secret-c"}, "secret-d {{prompt}}"
+		c.Prompts = []string{"secret-e"}
+	}))
+	for k, v := range p.Options() {
+		if strings.Contains(v, "secret") {
+			t.Errorf("%s: %s", k, v)
+		}
+	}
+	if p.Options()["load_url"] != "http://127.0.0.1:1/generate" || p.Options()["load_rate"] != "5" {
+		t.Errorf("options %v", p.Options())
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -102,55 +101,55 @@ func readLines(path string) ([]string, error) {
 	return out, nil
 }
 
-// loadUsageError is a fault of the command line.
-type loadUsageError struct{ error }
-
-func (loadUsageError) ExitCode() int   { return 2 }
-func (e loadUsageError) Unwrap() error { return e.error }
-
 // runLoad is `stageline load`.
-func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	fs := pflag.NewFlagSet("load", pflag.ContinueOnError)
-	fs.SetOutput(stderr)
-	fs.Usage = func() { fmt.Fprint(stderr, loadUsage, fs.FlagUsages()) }
+func runLoad(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	fs := newFlags("load", loadUsage, stdout)
 	config := loadFlags(fs)
 	duration := fs.DurationP("duration", "d", 0, "length of the measured load")
-	output := fs.StringP("output", "o", "", "run directory to write requests.jsonl to")
+	output := fs.StringP("output", "o", "", "run directory to create; without it only the summary is kept")
 	asJSON := fs.Bool("json", false, "print the summary as JSON")
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, pflag.ErrHelp) {
-			return nil
-		}
-		return loadUsageError{err}
-	}
-	if fs.NArg() > 0 {
-		return loadUsageError{fmt.Errorf("load takes no argument %q", fs.Arg(0))}
+	if err := parse(fs, args, 0, "none"); err != nil {
+		return err
 	}
 	cfg, err := config()
 	if err != nil {
-		return loadUsageError{err}
+		return usagef("%w", err)
 	}
 	cfg.Duration = *duration
-	cfg.RunID = time.Now().UTC().Format("20060102T150405.000Z")
+	cfg.RunID = run.NewRunID(time.Now())
 	plan, err := loadgen.NewPlan(cfg)
 	if err != nil {
-		return loadUsageError{err}
+		return usagef("%w", err)
 	}
-	out, err := createRequests(*output)
+	sum, err := loadInto(ctx, plan, cfg.RunID, *output)
+	if sum.Planned+sum.Warmup > 0 {
+		err = errors.Join(printLoad(stdout, &sum, *asJSON), err)
+	}
 	if err != nil {
-		return err
-	}
-	sum, runErr := loadgen.Run(ctx, plan, out.add)
-	if err := errors.Join(runErr, out.close()); err != nil {
-		return errors.Join(printLoad(stdout, &sum, *asJSON), err)
-	}
-	if err := printLoad(stdout, &sum, *asJSON); err != nil {
 		return err
 	}
 	if sum.Success == 0 && sum.Planned > 0 {
 		return fmt.Errorf("none of %d requests to %s succeeded: %s", sum.Planned, plan.Addr(), sum.FirstError)
 	}
 	return nil
+}
+
+// loadInto sends the load and leaves a sealed run of its requests in dir, if one is given. A load
+// that is stopped early is sealed as well: what it did is complete.
+func loadInto(ctx context.Context, plan *loadgen.Plan, runID, dir string) (loadgen.Summary, error) {
+	if dir == "" {
+		return loadgen.Run(ctx, plan, func(*run.Request) {})
+	}
+	w, err := run.Create(dir, run.Metadata{RunID: runID, Options: plan.Options()})
+	if err != nil {
+		return loadgen.Summary{}, err
+	}
+	sum, errLoad := loadgen.Run(ctx, plan, func(r *run.Request) { _ = w.Request(r) }) // its error is kept for Close
+	if err := w.Close(); err != nil {
+		return sum, errors.Join(errLoad, fmt.Errorf("record the load: %w; complete what was kept with: stageline seal %s", err, dir))
+	}
+	_, errSeal := run.Seal(dir)
+	return sum, errors.Join(errLoad, errSeal)
 }
 
 func printLoad(w io.Writer, sum *loadgen.Summary, asJSON bool) error {
@@ -160,52 +159,4 @@ func printLoad(w io.Writer, sum *loadgen.Summary, asJSON bool) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(sum)
-}
-
-// requestsFile writes requests.jsonl. The first error sticks; what was written before it stays.
-type requestsFile struct {
-	f   *os.File
-	w   *bufio.Writer
-	err error
-}
-
-// createRequests makes the run directory; without one, records are dropped after they are counted.
-func createRequests(dir string) (*requestsFile, error) {
-	if dir == "" {
-		return &requestsFile{}, nil
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create run directory: %w", err)
-	}
-	f, err := os.OpenFile(filepath.Join(dir, "requests.jsonl"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("run directory %s already holds requests: give a new one", dir)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("create requests.jsonl: %w", err)
-	}
-	return &requestsFile{f: f, w: bufio.NewWriter(f)}, nil
-}
-
-func (o *requestsFile) add(r *run.Request) {
-	if o.w == nil || o.err != nil {
-		return
-	}
-	b, err := json.Marshal(r)
-	if err == nil {
-		_, err = o.w.Write(append(b, '\n'))
-	}
-	if err != nil {
-		o.err = fmt.Errorf("write requests.jsonl: %w", err)
-	}
-}
-
-func (o *requestsFile) close() error {
-	if o.w == nil {
-		return nil
-	}
-	if err := o.w.Flush(); err != nil && o.err == nil {
-		o.err = fmt.Errorf("write requests.jsonl: %w", err)
-	}
-	return errors.Join(o.err, o.f.Close())
 }

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -56,26 +54,33 @@ func TestLoadWritesRequests(t *testing.T) {
 	if sum.Planned != 10 || sum.Success != 9 || notes.Len() != 0 {
 		t.Errorf("summary %s, notes %q", out.String(), notes.String())
 	}
-	b, err := os.ReadFile(filepath.Join(dir, "requests.jsonl"))
+	for _, name := range []string{"requests.jsonl", "metadata.json"} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || bytes.Contains(b, []byte("canary")) {
+			t.Errorf("%s: error %v, or it holds a prompt", name, err)
+		}
+	}
+	r, err := run.Open(dir, run.OpenOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bytes.Contains(b, []byte("canary")) {
-		t.Error("a prompt is in requests.jsonl")
+	defer r.Close()
+	if r.Meta.Sealed == nil || r.Meta.Options["load_schedule_sha256"] != sum.ScheduleHash {
+		t.Errorf("metadata %+v", r.Meta)
 	}
 	ids := map[string]string{}
-	for sc := bufio.NewScanner(bytes.NewReader(b)); sc.Scan(); {
-		var r run.Request
-		if err := json.Unmarshal(sc.Bytes(), &r); err != nil {
-			t.Fatal(err)
+	err = r.Requests(func(q *run.Request) error {
+		ids[q.ID] = q.State
+		if q.RunID != r.Meta.RunID {
+			t.Errorf("%s is of run %q, not %q", q.ID, q.RunID, r.Meta.RunID)
 		}
-		ids[r.ID] = r.State
-	}
-	if len(ids) != 12 || ids["t-000003"] != run.StateRejected || ids["t-000012"] != run.StateSuccess {
+		return nil
+	})
+	if err != nil || len(ids) != 12 || ids["t-000003"] != run.StateRejected || ids["t-000012"] != run.StateSuccess {
 		t.Errorf("states by id %v", ids)
 	}
 	err = runLoad(t.Context(), args, &out, &notes)
-	if err == nil || !strings.Contains(err.Error(), "new one") {
+	if err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("a second load into the same directory: %v", err)
 	}
 }
@@ -102,13 +107,12 @@ func TestLoadRefuses(t *testing.T) {
 		{[]string{"-n", "1"}, "no URL", true},
 		{[]string{"-u", "http://127.0.0.1:1"}, "number of requests or a duration", true},
 		{[]string{"-u", "http://127.0.0.1:1", "-n", "x"}, "invalid argument", true},
-		{[]string{"-u", "http://127.0.0.1:1", "-n", "1", "extra"}, "\"extra\"", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "1", "extra"}, "1 arguments given", true},
 		{[]string{"-u", "http://127.0.0.1:1", "-n", "1", "--prompts", "/nonexistent"}, "read prompts", true},
 		{[]string{"-u", "http://127.0.0.1:1", "-n", "2"}, "none of 2 requests", false},
 	} {
 		err := runLoad(t.Context(), tc.args, io.Discard, io.Discard)
-		var usage loadUsageError
-		if err == nil || !strings.Contains(err.Error(), tc.want) || errors.As(err, &usage) != tc.usage {
+		if err == nil || !strings.Contains(err.Error(), tc.want) || (exitCode(err) == exitUsage) != tc.usage {
 			t.Errorf("%v: error %v", tc.args, err)
 		}
 	}

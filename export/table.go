@@ -44,6 +44,25 @@ func (t *table) write(w io.Writer) {
 	}
 }
 
+// lineWidth is where prose is broken; tables are as wide as their names make them.
+const lineWidth = 110
+
+// wrap breaks text at spaces into lines of at most width characters; longer words stay whole.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
+}
+
 // figure prints microseconds (or bytes) with three or more significant digits.
 func figure(n stat.Num) string {
 	switch {

@@ -66,7 +66,9 @@ func textLoss(w io.Writer, loss []correlate.LossEntry) {
 
 func textVerdict(w io.Writer, v *diagnose.Verdict) {
 	section(w, "VERDICT  %s", strings.TrimSpace(v.Kind+" "+printable(v.Where)))
-	fmt.Fprintf(w, "  %s\n", printable(v.Reason))
+	for _, line := range wrap(printable(v.Reason), lineWidth-2) {
+		fmt.Fprintf(w, "  %s\n", line)
+	}
 	if len(v.Numbers.Suspects) == 0 {
 		return
 	}

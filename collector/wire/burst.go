@@ -41,7 +41,7 @@ func (s *stream) opaque() bool {
 
 func (s *stream) extend(k call) {
 	b := &s.burst
-	if b.open && (k.enter-b.last.exit > int64(BurstIdle) || s.tape.pos != b.end) {
+	if b.open && (k.enter-b.last.exit > int64(BurstIdle) || s.tape.pos != b.end || k.turn != b.last.turn) {
 		s.endBurst(0)
 	}
 	if !b.open {

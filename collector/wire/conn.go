@@ -30,17 +30,19 @@ type Stats struct {
 
 // Conn decodes both directions of one endpoint.
 type Conn struct {
-	ep     *run.Endpoint
-	rules  *compiled
-	ids    *IDSet
-	out    Emitter
-	dirs   [2]stream // by run.Dir-1
-	http   exchanges
-	budget *Budget
-	held   int64
-	stats  Stats
-	names  map[string]string
-	fields fields
+	ep      *run.Endpoint
+	rules   *compiled
+	ids     *IDSet
+	out     Emitter
+	dirs    [2]stream // by run.Dir-1
+	http    exchanges
+	budget  *Budget
+	held    int64
+	turn    uint32
+	lastDir run.Dir
+	stats   Stats
+	names   map[string]string
+	fields  fields
 }
 
 // NewConn returns a decoder for ep. ids may be shared between Conns; rules must not change.
@@ -78,9 +80,12 @@ func (c *Conn) Feed(dir run.Dir, k *Chunk) {
 	if s.end < s.pos {
 		return
 	}
-	if c.ep.Transport != run.TransportPipe {
+	if c.ep.Transport != run.TransportPipe && c.lastDir != dir {
+		c.lastDir = dir
+		c.turn++
 		other.endBurst(k.ExitNS)
 	}
+	s.turn = c.turn
 	d.feed(s)
 	c.settle()
 }

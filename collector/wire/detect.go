@@ -11,6 +11,8 @@ const (
 	confirmAfter = 16
 	// maxHeldCalls is how many calls are held while nothing is decided.
 	maxHeldCalls = 32
+	// maxSmallCalls is that limit for calls of a byte or two, and where the beginning is likely.
+	maxSmallCalls = 512
 	// maxRefused is how many calls are held when none of them looks like anything known.
 	maxRefused = 3
 )
@@ -53,14 +55,17 @@ func (s *stream) decide(final bool) bool {
 	}
 	best, calls := no, 0
 	small := true
-	for i := 0; i < len(s.tape.segs); i++ {
-		g := s.tape.segs[i].call
+	for i := range s.tape.segs {
+		g := &s.tape.segs[i]
 		if g.lost {
 			continue
 		}
 		calls++
 		small = small && g.end-g.pos <= wakeLen
-		p := max(g.pos, s.tape.pos)
+		if g.refused {
+			continue
+		}
+		p := g.pos
 		d, st := s.detect(p)
 		if st == sure {
 			s.seekCause = run.GapUnframed
@@ -69,17 +74,15 @@ func (s *stream) decide(final bool) bool {
 			s.become(d)
 			return true
 		}
+		g.refused = st == no
+		if i > 0 {
+			st = min(st, maybe)
+		}
 		best = max(best, st)
 	}
-	limit := maxRefused
-	switch best {
-	case maybe:
-		limit = maxHeldCalls
-	case likely:
-		limit = maxUndecided
-	}
+	limit := [...]int{no: maxRefused, maybe: maxHeldCalls, likely: maxSmallCalls}[best]
 	if small {
-		limit = max(limit, 16)
+		limit = maxSmallCalls
 	}
 	if !final && calls < limit && s.tape.held() < maxUndecided {
 		return false

@@ -31,13 +31,14 @@ type framing struct {
 	// where a call ends; fit: at least one body must fit.
 	frames, aligned int
 	fit             bool
+	firstFits       bool // the first body must fit, or it is not this framing
 }
 
 var zmtpFraming = &framing{name: "zmtp", max: 9, parse: parseZMTP, fits: fitsZMTP, frames: 2, aligned: 2, fit: true}
 
 // pickleFraming is that of Python's multiprocessing.Connection: "!i", or -1 and "!Q" from 2 GiB on.
 var pickleFraming = &framing{name: "pickle", max: 12, parse: parsePickleLen,
-	fits: func(_ header, b []byte) bool { return looksPickled(b) }, frames: 1, aligned: 1, fit: true}
+	fits: func(_ header, b []byte) bool { return looksPickled(b) }, frames: 1, aligned: 1, fit: true, firstFits: true}
 
 var len4Framing = &framing{name: "lenprefix", max: 4, parse: parseLen4,
 	fits: func(header, []byte) bool { return false }, frames: 3, aligned: 3}
@@ -174,8 +175,12 @@ func (f *framing) walk(t *tape, p uint64) (e evidence) {
 			e.bad = true
 			return e
 		}
-		body, _ := t.peekAt(p+uint64(h.size), int(min(h.body, 18)))
+		body, bodySt := t.peekAt(p+uint64(h.size), int(min(h.body, 18)))
 		fit := f.fits(h, body)
+		if f.firstFits && !fit && e.frames == 0 && (len(body) >= 2 || bodySt == peekHole) {
+			e.bad = true
+			return e
+		}
 		if h.command && !fit && len(body) > int(min(h.body-1, 17)) {
 			e.bad = true
 			return e

@@ -5,14 +5,16 @@ type call struct {
 	pos, end    uint64
 	enter, exit int64
 	tgid, tid   uint32
+	turn        uint32 // changes whenever the direction of the traffic does
 	lost        bool
 }
 
 // segment is a call and its captured head; data starts at call.pos.
 type segment struct {
 	call
-	data  []byte
-	owned bool
+	data    []byte
+	owned   bool
+	refused bool // no known protocol begins here
 }
 
 // tape is the part of one direction that has been put in order and not yet consumed. Captured

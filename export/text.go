@@ -46,8 +46,10 @@ func section(w io.Writer, format string, args ...any) {
 func textHead(w io.Writer, r *Report) {
 	m, res := r.Meta, r.Result
 	fmt.Fprintf(w, "run %s  %s %s  host %s  kernel %s\n", printable(m.RunID), printable(m.Tool.Name), printable(m.Tool.Version), printable(m.Host.Name), printable(m.Host.Kernel))
-	fmt.Fprintf(w, "%.3f s of records: %d records, %d messages (%d seen at both ends, %d at one, %d without an id), %d requests\n",
-		float64(res.ToNS-res.FromNS)/1e9, res.Counts.Records, res.Counts.Messages, res.Counts.MessagesPaired, res.Counts.MessagesOneEnded, res.Counts.MessagesNoID, r.Summary.Requests.N)
+	c := &res.Counts
+	fmt.Fprintf(w, "%.3f s of records: %d records, %d requests, %d messages\n", float64(res.ToNS-res.FromNS)/1e9, c.Records, r.Summary.Requests.N, c.Messages)
+	fmt.Fprintf(w, "messages: %d seen at both ends, %d at one, %d of the entry with its clients, %d with other outsiders, %d without an id\n",
+		c.MessagesPaired, c.MessagesOneEnded, c.MessagesAtEntry, c.MessagesOutside, c.MessagesNoID)
 }
 
 func textLoss(w io.Writer, loss []correlate.LossEntry) {

@@ -31,8 +31,10 @@ const (
 // rooms is the import table of the house. "*" is everything but a command.
 var rooms = []room{
 	{"bpf", nil, []string{ebpf}},
-	{"collector/attach", []string{"bpf"}, []string{ebpf, sys}},
-	{"collector/drain", []string{"bpf", "collector/run"}, []string{ebpf, sys}},
+	// The snapshot of what was there before the probes speaks in records of the run.
+	{"collector/attach", []string{"bpf", "collector/run"}, []string{ebpf, sys}},
+	// Bytes are decoded as they are drained, so that they never leave memory.
+	{"collector/drain", []string{"bpf", "collector/run", "collector/wire"}, []string{ebpf, sys}},
 	{"collector/wire", []string{"collector/run"}, nil},
 	{"collector/engine", []string{"collector/wire", "collector/run"}, nil},
 	{"collector/host", []string{"collector/run"}, []string{sys}},
@@ -43,7 +45,7 @@ var rooms = []room{
 	{"correlate/diagnose", []string{"correlate", "correlate/stat", "collector/run"}, nil},
 	{"export", []string{"correlate", "correlate/stat", "correlate/diagnose", "collector/run"}, []string{parquet}},
 	{"cmd/stageline", []string{"*"}, []string{flags, sys, ebpf}},
-	{"cmd/refpipe", nil, []string{sys}},
+	{"cmd/refpipe", nil, []string{sys, flags}},
 	{"cmd/refpipe/", []string{"cmd/refpipe"}, []string{sys}},
 	{"scripts/", []string{"*"}, []string{sys}},
 }

@@ -86,12 +86,13 @@ type AccuracyCounts struct {
 	Hops           int            `json:"hops"` // of the truth, across process borders
 	HopsUntyped    int            `json:"hops_of_unnamed_type"`
 	HopIdentity    IdentityShares `json:"hop_identity"`
-	HopTiming      TimingShares   `json:"hop_timing"`           // of send and receive
-	HopsInMemory   int            `json:"hops_in_memory"`       // of the truth, inside a process: uncovered by design
-	MemoryClaimed  int            `json:"hops_in_memory_shown"` // of those, in the report all the same
-	HopsOutside    int            `json:"hops_outside_truth"`   // of the report, to or from a process truth does not know
-	Joins          int            `json:"joins"`                // truth's visits with two or more upstreams outside their process
-	JoinsUnknown   int            `json:"joins_unknown"`        // of the wrong ones: right inputs, but which came last is not known
+	HopTiming      TimingShares   `json:"hop_timing"`               // of send and receive
+	HopsInMemory   int            `json:"hops_in_memory"`           // of the truth, inside a process: uncovered by design
+	MemoryClaimed  int            `json:"hops_in_memory_shown"`     // of those, in the report all the same
+	Segments       int            `json:"segments_beside_messages"` // of the report: at most one for each message of the truth
+	HopsOutside    int            `json:"hops_outside_truth"`       // of the report, to or from a process truth does not know
+	Joins          int            `json:"joins"`                    // truth's visits with two or more upstreams outside their process
+	JoinsUnknown   int            `json:"joins_unknown"`            // of the wrong ones: right inputs, but which came last is not known
 }
 
 // StageErrors are the errors at one stage of the truth.
@@ -303,7 +304,7 @@ func (s *scorer) result(runID string) *Accuracy {
 			Visits: s.visits, VisitsMissed: s.missedVisits, VisitsInvented: len(s.m.visitsInvented),
 			Boundaries: s.boundaries, SetApart: s.setApart, Hops: s.hops, HopsUntyped: s.m.untyped,
 			HopIdentity: identityShares(s.hopIdentity, s.hops), HopTiming: timingShares(s.hopTiming, sum(s.hopTiming)),
-			HopsInMemory: s.memory, MemoryClaimed: s.memoryShown, HopsOutside: s.m.hopsOutside,
+			HopsInMemory: s.memory, MemoryClaimed: s.memoryShown, Segments: s.m.segments, HopsOutside: s.m.hopsOutside,
 			Joins: s.joins, JoinsUnknown: s.unknownLast,
 		},
 		Examples: []string{},

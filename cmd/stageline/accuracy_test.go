@@ -63,6 +63,10 @@ func perfect() *export.Document {
 	}
 }
 
+func segment() correlate.Hop {
+	return correlate.Hop{From: "a", To: "p4", FromTGID: 2, ToTGID: 4, Type: "segment", Via: "shm", Send: seen(2_850_000), Recv: seen(3_100_000)}
+}
+
 func truthFrom(t *testing.T, lines string) *truth {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "truth.jsonl")
@@ -145,6 +149,15 @@ func TestAccuracyOfFaultyReports(t *testing.T) {
 		{"memory hop shown", func(q *correlate.RequestTimeline) {
 			q.Hops = append(q.Hops, correlate.Hop{From: "d", To: "e", FromTGID: 5, ToTGID: 5, Type: "data_ready", Send: seen(3_400_000), Recv: seen(3_400_100)})
 		}, func(a *Accuracy) string { return fmt.Sprint(a.Figures.HopsInvented, a.Counts.MemoryClaimed) }, "0 1"},
+		{"segment beside a message", func(q *correlate.RequestTimeline) { q.Hops = append(q.Hops, segment()) },
+			func(a *Accuracy) string { return fmt.Sprint(a.Figures.HopsInvented, a.Counts.Segments) }, "0 1"},
+		{"second segment beside one message", func(q *correlate.RequestTimeline) { q.Hops = append(q.Hops, segment(), segment()) },
+			func(a *Accuracy) string { return fmt.Sprint(a.Figures.HopsInvented, a.Counts.Segments) }, "1 1"},
+		{"segment where no message went", func(q *correlate.RequestTimeline) {
+			h := segment()
+			h.To, h.ToTGID = "b", 3
+			q.Hops = append(q.Hops, h)
+		}, func(a *Accuracy) string { return fmt.Sprint(a.Figures.HopsInvented, a.Counts.Segments) }, "1 0"},
 		{"missing visit", func(q *correlate.RequestTimeline) { q.Visits = q.Visits[:2] },
 			func(a *Accuracy) string {
 				return fmt.Sprint(errs(a.Figures.Ready), " ", errs(a.Figures.Finish), " ", pct(a.Identity.Unknown), pct(a.Timing.Unknown), pct(a.Figures.IntervalCoverage), " ", a.Figures.JoinsWrong)

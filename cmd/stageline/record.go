@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-
 )
 
 const recordUsage = `usage: stageline record -p PID[,PID…] [-d 30s] -o RUN

@@ -57,13 +57,21 @@ func textLoss(w io.Writer, loss []correlate.LossEntry) {
 		return
 	}
 	section(w, "LOSS LEDGER  what is missing below")
-	t := table{left: 3}
+	t := table{left: 3, last: true}
 	t.add("severity", "reason", "what", "n", "bytes", "over ms", "meaning")
 	for _, l := range loss {
 		t.add(l.Severity, l.Reason, l.What, strconv.FormatUint(l.N, 10), strconv.FormatUint(l.Bytes, 10),
-			fmt.Sprintf("%.1f", float64(l.ToNS-l.FromNS)/1e6), printable(l.Meaning))
+			lossSpan(&l), printable(l.Meaning))
 	}
 	t.write(w)
+}
+
+// lossSpan is the time over which records were lost, in milliseconds; "-" when its begin is unknown.
+func lossSpan(l *correlate.LossEntry) string {
+	if l.FromNS == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", float64(l.ToNS-l.FromNS)/1e6)
 }
 
 func textVerdict(w io.Writer, v *diagnose.Verdict) {

@@ -83,7 +83,7 @@ func num(v *float64) stat.Num {
 }
 
 func textUncovered(w io.Writer, r *correlate.Result) {
-	t := table{left: 1}
+	t := table{left: 1, last: true}
 	for _, u := range r.Uncovered {
 		t.add(printable(u.From+" → "+u.To), strconv.Itoa(u.N), printable(u.Why))
 	}

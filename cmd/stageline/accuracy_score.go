@@ -185,6 +185,13 @@ func (s *scorer) example(kind, format string, args ...any) {
 	}
 }
 
+func chunkText(c *int64) string {
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf(" chunk %d", *c)
+}
+
 func (s *scorer) stage(name string) *stageSet {
 	if s.stages[name] == nil {
 		s.stages[name] = &stageSet{}
@@ -201,7 +208,7 @@ func (s *scorer) visit(tv *truthVisit) {
 	if found == nil {
 		s.missedVisits++
 		st.missed++
-		s.example("visits missed", "%s at %s", tv.Request, tv.Stage)
+		s.example("visits missed", "%s at %s%s", tv.Request, tv.Stage, chunkText(tv.Chunk))
 	} else {
 		v = *found.Visit
 	}
@@ -271,7 +278,7 @@ func (s *scorer) oneHop(th *truthHop) {
 	var h correlate.Hop
 	if found == nil {
 		s.missedHops++
-		s.example("hops missed", "%s %s → %s %s", th.Request, th.From, th.To, th.Type)
+		s.example("hops missed", "%s %s → %s %s%s", th.Request, th.From, th.To, th.Type, chunkText(th.Chunk))
 	} else {
 		h = *found.Hop
 	}

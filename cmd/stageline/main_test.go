@@ -108,6 +108,8 @@ func TestReportJudge(t *testing.T) {
 			Verdict: diagnose.Verdict{Kind: kind},
 		}
 	}
+	gap := report(500, "data-loss", diagnose.KindStage)
+	gap.Result.Loss[0].What = "stream"
 	for _, c := range []struct {
 		name     string
 		r        *export.Report
@@ -122,6 +124,7 @@ func TestReportJudge(t *testing.T) {
 		{"inconclusive", report(0, "data-loss", diagnose.KindInconclusive), false, 5},
 		{"inconclusive accepted", report(0, "data-loss", diagnose.KindInconclusive), true, 0},
 		{"lost, inconclusive accepted", report(11, "data-loss", diagnose.KindInconclusive), true, 4},
+		{"a gap in a stream is no record", gap, false, 0},
 	} {
 		f := reportFlags{maxLoss: 0.001, inconclusive: c.accepted}
 		if got := exitCode(f.judge(c.r)); got != c.want {

@@ -9,9 +9,10 @@ import (
 	"github.com/stageline/stageline/correlate/stat"
 )
 
-// table is rows of cells in aligned columns. Columns named in left are aligned left, others right.
+// table is rows of cells in aligned columns.
 type table struct {
-	left int // number of leading left-aligned columns
+	left int  // number of leading columns that are aligned left; the others are figures
+	last bool // the last column is prose and aligned left, too
 	rows [][]string
 }
 
@@ -34,7 +35,7 @@ func (t *table) write(w io.Writer) {
 			if i > 0 {
 				line.WriteString("  ")
 			}
-			if i < t.left {
+			if i < t.left || t.last && i == len(width)-1 {
 				line.WriteString(c + pad)
 			} else {
 				line.WriteString(pad + c)
@@ -42,6 +43,25 @@ func (t *table) write(w io.Writer) {
 		}
 		fmt.Fprintln(w, "  "+strings.TrimRight(line.String(), " "))
 	}
+}
+
+// lineWidth is where prose is broken; tables are as wide as their names make them.
+const lineWidth = 110
+
+// wrap breaks text at spaces into lines of at most width characters; longer words stay whole.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
 }
 
 // figure prints microseconds (or bytes) with three or more significant digits.

@@ -46,8 +46,10 @@ func section(w io.Writer, format string, args ...any) {
 func textHead(w io.Writer, r *Report) {
 	m, res := r.Meta, r.Result
 	fmt.Fprintf(w, "run %s  %s %s  host %s  kernel %s\n", printable(m.RunID), printable(m.Tool.Name), printable(m.Tool.Version), printable(m.Host.Name), printable(m.Host.Kernel))
-	fmt.Fprintf(w, "%.3f s of records: %d records, %d messages (%d seen at both ends, %d at one, %d without an id), %d requests\n",
-		float64(res.ToNS-res.FromNS)/1e9, res.Counts.Records, res.Counts.Messages, res.Counts.MessagesPaired, res.Counts.MessagesOneEnded, res.Counts.MessagesNoID, r.Summary.Requests.N)
+	c := &res.Counts
+	fmt.Fprintf(w, "%.3f s of records: %d records, %d requests, %d messages\n", float64(res.ToNS-res.FromNS)/1e9, c.Records, r.Summary.Requests.N, c.Messages)
+	fmt.Fprintf(w, "messages: %d seen at both ends, %d at one, %d of the entry with its clients, %d with other outsiders, %d without an id\n",
+		c.MessagesPaired, c.MessagesOneEnded, c.MessagesAtEntry, c.MessagesOutside, c.MessagesNoID)
 }
 
 func textLoss(w io.Writer, loss []correlate.LossEntry) {
@@ -55,18 +57,28 @@ func textLoss(w io.Writer, loss []correlate.LossEntry) {
 		return
 	}
 	section(w, "LOSS LEDGER  what is missing below")
-	t := table{left: 3}
+	t := table{left: 3, last: true}
 	t.add("severity", "reason", "what", "n", "bytes", "over ms", "meaning")
 	for _, l := range loss {
 		t.add(l.Severity, l.Reason, l.What, strconv.FormatUint(l.N, 10), strconv.FormatUint(l.Bytes, 10),
-			fmt.Sprintf("%.1f", float64(l.ToNS-l.FromNS)/1e6), printable(l.Meaning))
+			lossSpan(&l), printable(l.Meaning))
 	}
 	t.write(w)
 }
 
+// lossSpan is the time over which records were lost, in milliseconds; "-" when its begin is unknown.
+func lossSpan(l *correlate.LossEntry) string {
+	if l.FromNS == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", float64(l.ToNS-l.FromNS)/1e6)
+}
+
 func textVerdict(w io.Writer, v *diagnose.Verdict) {
 	section(w, "VERDICT  %s", strings.TrimSpace(v.Kind+" "+printable(v.Where)))
-	fmt.Fprintf(w, "  %s\n", printable(v.Reason))
+	for _, line := range wrap(printable(v.Reason), lineWidth-2) {
+		fmt.Fprintf(w, "  %s\n", line)
+	}
 	if len(v.Numbers.Suspects) == 0 {
 		return
 	}

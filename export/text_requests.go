@@ -16,7 +16,7 @@ import (
 func textRequests(w io.Writer, s *diagnose.RequestSummary) {
 	section(w, "REQUESTS  %d (%s); states: %s", s.N, counts(s.Sources), counts(s.States))
 	if s.InFlight > 0 {
-		fmt.Fprintf(w, "  %d were in flight when recording began and are in none of these figures\n", s.InFlight)
+		fmt.Fprintf(w, "  in flight when recording began, and in none of these figures: %d\n", s.InFlight)
 	}
 	t := table{left: 1}
 	t.add("µs", "n", "n?", "p50", "p90", "p95", "p99", "max")
@@ -83,7 +83,7 @@ func num(v *float64) stat.Num {
 }
 
 func textUncovered(w io.Writer, r *correlate.Result) {
-	t := table{left: 1}
+	t := table{left: 1, last: true}
 	for _, u := range r.Uncovered {
 		t.add(printable(u.From+" → "+u.To), strconv.Itoa(u.N), printable(u.Why))
 	}
@@ -107,7 +107,9 @@ func textNotes(w io.Writer, r *correlate.Result) {
 	}
 	section(w, "NOTES")
 	for _, n := range r.Notes {
-		fmt.Fprintf(w, "  %s %s: %s\n", noteLevel(&n), printable(n.Code), printable(n.Text))
+		for i, line := range wrap(fmt.Sprintf("%s %s: %s", noteLevel(&n), printable(n.Code), printable(n.Text)), lineWidth-4) {
+			fmt.Fprintf(w, "  %s%s\n", strings.Repeat("  ", min(i, 1)), line)
+		}
 	}
 }
 
@@ -122,7 +124,11 @@ func textDefinitions(w io.Writer) {
 	section(w, "WORDS")
 	t := table{left: 2}
 	for _, d := range definitions {
-		t.add(d.Term, d.Meaning)
+		term := d.Term
+		for _, line := range wrap(d.Meaning, lineWidth-16) {
+			t.add(term, line)
+			term = ""
+		}
 	}
 	t.write(w)
 }

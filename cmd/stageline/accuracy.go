@@ -18,6 +18,7 @@ the truth is opened.
 
   visits  match by request (id or alias), stage (process, then name) and chunk
   hops    match by request, ends, type and chunk, then in order of time
+          a segment in shared memory belongs to a message between the same ends
   errors  absolute; what the report lacks is an infinite error (counted as missing)
   hop     errors of send and of receive, pooled
   coverage  share of truth's ready, start and finish inside [lo, hi]; lacking ones are not inside

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/stageline/stageline/collector/run"
 	"github.com/stageline/stageline/correlate"
 	"github.com/stageline/stageline/export"
 )
@@ -24,6 +25,8 @@ type matching struct {
 	visitsInvented []*foundVisit
 	hopsInvented   []*foundHop
 	hopsOutside    int // an end is no process of the truth (clients)
+	segments       int // of the report: payload in shared memory beside a message of the truth
+	carries        map[*truthHop]bool
 	untyped        int // paired although the report's type is not one of the truth's
 	requestsMissed []string
 }
@@ -43,6 +46,7 @@ func match(d *export.Document, t *truth) *matching {
 		truth: t, requests: map[string][]*correlate.RequestTimeline{}, byPID: map[uint32][]string{}, names: map[string]bool{},
 		types: map[string]bool{}, byStage: map[string][]uint32{},
 		visits: map[*truthVisit]*foundVisit{}, hops: map[*truthHop]*foundHop{}, taken: map[any]bool{},
+		carries: map[*truthHop]bool{},
 	}
 	for _, s := range t.stages {
 		m.names[s.Name] = true
@@ -75,11 +79,7 @@ func match(d *export.Document, t *truth) *matching {
 }
 
 func (m *matching) index(q *correlate.RequestTimeline) {
-	names := []string{q.ID}
-	for _, a := range q.Aliases {
-		names = append(names, a.Value)
-	}
-	for _, n := range names {
+	for _, n := range append([]string{q.ID}, aliases(q)...) {
 		if !slices.Contains(m.requests[n], q) {
 			m.requests[n] = append(m.requests[n], q)
 		}
@@ -246,10 +246,38 @@ func (m *matching) leftOver(q *correlate.RequestTimeline) {
 		case m.taken[h]:
 		case m.outside(h.From, h.FromTGID) || m.outside(h.To, h.ToTGID):
 			m.hopsOutside++
+		case m.besideMessage(q, h):
+			m.segments++
 		default:
 			m.hopsInvented = append(m.hopsInvented, &foundHop{q, h})
 		}
 	}
+}
+
+// besideMessage: a shared-memory segment is not a message, and the truth logs messages only. Each
+// message of the truth may have carried one segment between the same ends; a segment beyond those
+// is an invention.
+func (m *matching) besideMessage(q *correlate.RequestTimeline, h *correlate.Hop) bool {
+	if h.Via != run.TransportShm.String() {
+		return false
+	}
+	for _, id := range append([]string{q.ID}, aliases(q)...) {
+		for _, t := range m.truth.hops[id] {
+			if !m.carries[t] && !t.memory() && slices.Contains(m.truthNames(h.From, h.FromTGID), t.From) && slices.Contains(m.truthNames(h.To, h.ToTGID), t.To) {
+				m.carries[t] = true
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func aliases(q *correlate.RequestTimeline) []string {
+	out := make([]string, len(q.Aliases))
+	for i, a := range q.Aliases {
+		out[i] = a.Value
+	}
+	return out
 }
 
 // outside: the end is a process that the truth does not speak of, or no process at all and a name

@@ -86,12 +86,13 @@ type AccuracyCounts struct {
 	Hops           int            `json:"hops"` // of the truth, across process borders
 	HopsUntyped    int            `json:"hops_of_unnamed_type"`
 	HopIdentity    IdentityShares `json:"hop_identity"`
-	HopTiming      TimingShares   `json:"hop_timing"`           // of send and receive
-	HopsInMemory   int            `json:"hops_in_memory"`       // of the truth, inside a process: uncovered by design
-	MemoryClaimed  int            `json:"hops_in_memory_shown"` // of those, in the report all the same
-	HopsOutside    int            `json:"hops_outside_truth"`   // of the report, to or from a process truth does not know
-	Joins          int            `json:"joins"`                // truth's visits with two or more upstreams outside their process
-	JoinsUnknown   int            `json:"joins_unknown"`        // of the wrong ones: right inputs, but which came last is not known
+	HopTiming      TimingShares   `json:"hop_timing"`               // of send and receive
+	HopsInMemory   int            `json:"hops_in_memory"`           // of the truth, inside a process: uncovered by design
+	MemoryClaimed  int            `json:"hops_in_memory_shown"`     // of those, in the report all the same
+	Segments       int            `json:"segments_beside_messages"` // of the report: at most one for each message of the truth
+	HopsOutside    int            `json:"hops_outside_truth"`       // of the report, to or from a process truth does not know
+	Joins          int            `json:"joins"`                    // truth's visits with two or more upstreams outside their process
+	JoinsUnknown   int            `json:"joins_unknown"`            // of the wrong ones: right inputs, but which came last is not known
 }
 
 // StageErrors are the errors at one stage of the truth.
@@ -184,6 +185,13 @@ func (s *scorer) example(kind, format string, args ...any) {
 	}
 }
 
+func chunkText(c *int64) string {
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf(" chunk %d", *c)
+}
+
 func (s *scorer) stage(name string) *stageSet {
 	if s.stages[name] == nil {
 		s.stages[name] = &stageSet{}
@@ -200,7 +208,7 @@ func (s *scorer) visit(tv *truthVisit) {
 	if found == nil {
 		s.missedVisits++
 		st.missed++
-		s.example("visits missed", "%s at %s", tv.Request, tv.Stage)
+		s.example("visits missed", "%s at %s%s", tv.Request, tv.Stage, chunkText(tv.Chunk))
 	} else {
 		v = *found.Visit
 	}
@@ -270,7 +278,7 @@ func (s *scorer) oneHop(th *truthHop) {
 	var h correlate.Hop
 	if found == nil {
 		s.missedHops++
-		s.example("hops missed", "%s %s → %s %s", th.Request, th.From, th.To, th.Type)
+		s.example("hops missed", "%s %s → %s %s%s", th.Request, th.From, th.To, th.Type, chunkText(th.Chunk))
 	} else {
 		h = *found.Hop
 	}
@@ -303,7 +311,7 @@ func (s *scorer) result(runID string) *Accuracy {
 			Visits: s.visits, VisitsMissed: s.missedVisits, VisitsInvented: len(s.m.visitsInvented),
 			Boundaries: s.boundaries, SetApart: s.setApart, Hops: s.hops, HopsUntyped: s.m.untyped,
 			HopIdentity: identityShares(s.hopIdentity, s.hops), HopTiming: timingShares(s.hopTiming, sum(s.hopTiming)),
-			HopsInMemory: s.memory, MemoryClaimed: s.memoryShown, HopsOutside: s.m.hopsOutside,
+			HopsInMemory: s.memory, MemoryClaimed: s.memoryShown, Segments: s.m.segments, HopsOutside: s.m.hopsOutside,
 			Joins: s.joins, JoinsUnknown: s.unknownLast,
 		},
 		Examples: []string{},

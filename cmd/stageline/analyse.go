@@ -64,10 +64,11 @@ func writeFile(path string, stdout io.Writer, write func(io.Writer) error) error
 	return nil
 }
 
-// lossShare is the share of records that the ledger says are lost.
+// lossShare is the share of records that the ledger says are lost. Stretches of streams are not
+// records: they follow from records that the ledger has counted, or from bytes without a frame.
 func lossShare(res *correlate.Result) (lost uint64, share float64) {
 	for _, l := range res.Loss {
-		if l.Severity == "data-loss" {
+		if l.Severity == "data-loss" && l.What != "stream" {
 			lost += l.N
 		}
 	}

@@ -67,7 +67,7 @@ func demoFlags(args []string, stdout io.Writer) (*demoOptions, error) {
 	fs.Float64Var(&o.load.Rate, "rate", 0, "requests per second (open loop) instead of a fixed concurrency")
 	fs.Uint64Var(&o.seed, "seed", 1, "of the pipeline's layout and service times and of the load")
 	fs.StringVar(&o.impl, "engine-impl", "c", "stage processes: c or python")
-	fs.StringArrayVar(&o.slow, "slow", nil, "make one place slow: stage=NAME or hop=FROM:TO; repeatable")
+	fs.StringArrayVar(&o.slow, "slow", nil, "make one place slow: stage=NAME[:FACTOR] or hop=FROM:TO[:MS]; repeatable")
 	fs.IntVar(&o.dropPermille, "debug-drop", 0, "per mille of kernel records to drop on purpose (raises --max-loss unless given)")
 	fs.StringVar(&o.refpipe, "refpipe", "", "the reference pipeline; default: refpipe beside this program")
 	o.add(fs)

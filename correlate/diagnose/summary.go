@@ -28,7 +28,10 @@ type Grades struct {
 }
 
 func newGrades() Grades {
-	return Grades{Identity: map[correlate.Identity]int{}, Timing: map[correlate.Timing]int{}}
+	return Grades{
+		Identity: map[correlate.Identity]int{correlate.IdentityExact: 0, correlate.IdentityPaired: 0, correlate.IdentityOrdered: 0, correlate.IdentityUnknown: 0},
+		Timing:   map[correlate.Timing]int{correlate.TimingSeen: 0, correlate.TimingBounded: 0, correlate.TimingUnknown: 0},
+	}
 }
 
 func (g Grades) identity(i correlate.Identity) {

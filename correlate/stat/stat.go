@@ -28,13 +28,13 @@ func (n Num) Known() bool { return !math.IsNaN(float64(n)) && !math.IsInf(float6
 // Unbounded reports whether n stands beyond every measured value because too many were missing.
 func (n Num) Unbounded() bool { return math.IsInf(float64(n), 1) }
 
-// MarshalJSON writes null for what is not finite, and never more than nanoseconds of a figure in
+// MarshalJSON writes null for what is not finite, and six decimals, picoseconds of a figure in
 // microseconds: the digits beyond are noise of the division.
 func (n Num) MarshalJSON() ([]byte, error) {
 	if !n.Known() {
 		return []byte("null"), nil
 	}
-	return strconv.AppendFloat(nil, math.Round(float64(n)*1e4)/1e4, 'f', -1, 64), nil
+	return strconv.AppendFloat(nil, math.Round(float64(n)*1e6)/1e6, 'f', -1, 64), nil
 }
 
 // UnmarshalJSON reads null as unknown.

@@ -62,7 +62,11 @@ func readReport(path string) (*export.Document, error) {
 		return nil, fmt.Errorf("open report: %w", err)
 	}
 	if info.IsDir() {
-		r, err := analyse(path, timelineOptions())
+		o, err := timelineOptions()
+		if err != nil {
+			return nil, err
+		}
+		r, err := analyse(path, o)
 		if err != nil {
 			return nil, err
 		}

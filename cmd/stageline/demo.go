@@ -157,7 +157,7 @@ func (o *demoOptions) record(ctx context.Context, p *pipeline, stderr io.Writer)
 	if err != nil {
 		return nil, fmt.Errorf("profile the pipeline: %w", err)
 	}
-	r, err := analyse(dir, timelineOptions())
+	r, err := o.analyse(dir)
 	if err != nil {
 		return nil, err
 	}

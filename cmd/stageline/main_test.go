@@ -93,7 +93,6 @@ func TestExitCodeOfErrors(t *testing.T) {
 		{fmt.Errorf("outer: %w", withExit(exitMissing, plain)), 3},
 		{errors.Join(plain, withExit(exitLost, plain)), 4},
 		{withExit(exitInconclusive, nil), 0},
-		{loadUsageError{plain}, 2},
 	} {
 		if got := exitCode(c.err); got != c.want {
 			t.Errorf("%v: exit %d, want %d", c.err, got, c.want)

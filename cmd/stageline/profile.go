@@ -34,13 +34,13 @@ type profileOptions struct {
 // profileRun records while it loads and leaves a sealed run in Record.OutDir.
 func profileRun(ctx context.Context, o profileOptions, stderr io.Writer) (loadgen.Summary, error) {
 	var sum loadgen.Summary
+	o.Record.RunID = run.NewRunID(time.Now())
+	o.Load.RunID = o.Record.RunID
 	plan, err := loadgen.NewPlan(o.Load)
 	if err != nil {
 		return sum, usagef("%w", err)
 	}
-	for n := range plan.Planned() {
-		o.Record.IDs = append(o.Record.IDs, plan.ID(n))
-	}
+	o.Record.IDs, o.Record.Extra = plan.IDs(), plan.Options()
 	rec, err := startRecorder(o.Record)
 	if err != nil {
 		return sum, err
@@ -89,7 +89,7 @@ func runProfile(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return err
 	}
 	fmt.Fprintf(stderr, "stageline: %d of %d requests succeeded; run in %s\n", sum.Success, sum.Planned, ro.OutDir)
-	r, err := analyse(ro.OutDir, timelineOptions())
+	r, err := rf.analyse(ro.OutDir)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,9 @@ type recordOptions struct {
 	RingBytes        uint32
 	CaptureBytes     uint32
 	DebugDropPermill uint32
-	IDs              []string // request ids known beforehand
+	IDs              []string          // request ids known beforehand
+	RunID            string            // "" mints one
+	Extra            map[string]string // further options for the metadata
 }
 
 // recorder is one recording in progress. Its records are written by one goroutine.
@@ -66,7 +69,7 @@ func startRecorder(o recordOptions) (_ *recorder, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.w, err = run.Create(o.OutDir, run.Metadata{Options: r.optionTable()}); err != nil {
+	if r.w, err = run.Create(o.OutDir, run.Metadata{RunID: o.RunID, Options: r.optionTable()}); err != nil {
 		return nil, err
 	}
 	if err := r.openDrain(); err != nil {
@@ -208,7 +211,7 @@ func (r *recorder) release() {
 
 func (r *recorder) optionTable() map[string]string {
 	o := r.opts
-	return map[string]string{
+	m := map[string]string{
 		"follow":               strconv.FormatBool(!o.NoFollow),
 		"ring_bytes":           strconv.FormatUint(uint64(o.RingBytes), 10),
 		"capture_bytes":        strconv.FormatUint(uint64(o.CaptureBytes), 10),
@@ -216,6 +219,8 @@ func (r *recorder) optionTable() map[string]string {
 		"known_ids":            strconv.Itoa(len(o.IDs)),
 		"other_recorders_here": fmt.Sprint(len(attach.Others()) - len(o.PIDs)),
 	}
+	maps.Copy(m, o.Extra)
+	return m
 }
 
 // sayStopped tells the user when recording ended because nothing was left to record.

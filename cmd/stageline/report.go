@@ -27,12 +27,23 @@ type reportFlags struct {
 	slowest      int
 	maxLoss      float64
 	inconclusive bool // accepted
+	stages       []string
 }
 
 func (f *reportFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.json, "json", false, "print one JSON object")
+	fs.StringArrayVar(&f.stages, "stage", nil, "name a stage yourself: NAME=PATTERN of a command line, socket path or PID (repeatable)")
 	fs.IntVar(&f.slowest, "slowest", 10, "requests to list in the text report, slowest first")
 	fs.Float64Var(&f.maxLoss, "max-loss", 0.001, "share of records that may be lost before the exit code is 4")
+}
+
+// analyse builds the report of a run under the user's stage names.
+func (f *reportFlags) analyse(dir string) (*export.Report, error) {
+	o, err := timelineOptions(f.stages...)
+	if err != nil {
+		return nil, err
+	}
+	return analyse(dir, o)
 }
 
 func (f *reportFlags) write(w io.Writer, r *export.Report) error {
@@ -60,7 +71,7 @@ func runReport(_ context.Context, args []string, stdout, _ io.Writer) error {
 	if err := parse(fs, args, 1, "RUN"); err != nil {
 		return err
 	}
-	r, err := analyse(fs.Arg(0), timelineOptions())
+	r, err := f.analyse(fs.Arg(0))
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,11 @@ func runSeal(_ context.Context, args []string, stdout, _ io.Writer) error {
 func sealRun(dir string) (run.SealReport, error) {
 	t := run.ThisTool()
 	return run.Seal(dir, run.WithEvents(t.Name+" "+t.Version+" "+t.Revision, func(r *run.Run, w io.Writer) error {
-		rep, err := analyseRun(r, timelineOptions())
+		o, err := timelineOptions()
+		if err != nil {
+			return err
+		}
+		rep, err := analyseRun(r, o)
 		if err != nil {
 			return err
 		}

@@ -178,7 +178,7 @@ func (w *window) idle(o run.OffCPU) bool {
 	if o.State != run.OffSleep || o.WakerTID != w.role.loop || o.WakerTGID != w.p.TGID {
 		return false
 	}
-	return o.Call == callFutex && !w.p.isLock(o.Arg0) || pollCall(o.Call)
+	return o.Call == callFutex && !w.p.isLock(o.Arg0, w.role.loop) || pollCall(o.Call)
 }
 
 // wakes are the ends of idle sleeps of compute threads in [lo, hi], in order.
@@ -222,6 +222,11 @@ func (w *window) finish(ready interval, anchor int64) interval {
 		f.lo = max(f.lo, s.OutNS)
 		if slices.Contains(w.role.compute, s.WakerTID) && s.WakeNS > 0 {
 			f.ns, f.rule = s.WakeNS, "compute woke the loop"
+			// A result handed over while the loop slept would have woken it earlier, and the thread
+			// that woke it still slept in its work before.
+			if o, ok := w.p.thread(s.WakerTID).lastOff(f.lo-maxLookNS, s.WakeNS, working); ok {
+				f.lo = max(f.lo, o.InNS)
+			}
 		}
 	}
 	if len(w.role.compute) == 1 && w.role.compute[0] != w.role.loop {
@@ -239,25 +244,39 @@ func (w *window) finish(ready interval, anchor int64) interval {
 	return f
 }
 
-// lastSignal is the last moment in [lo, hi] at which compute woke the loop, or 0.
+// lastSignal is the last moment in [lo, hi] at which compute woke the loop, or 0: its write to what
+// the loop waits on where compute was seen to write, else the wake-up itself.
 func (w *window) lastSignal(lo, hi int64) (ns int64) {
+	writes := false
 	for _, tid := range w.role.compute {
 		if tid == w.role.loop {
 			return 0
 		}
 		for _, s := range w.p.thread(tid).gave {
-			if s.enter >= lo && s.enter <= hi && w.p.roles.takes[tidEP{w.role.loop, s.ep}] > 0 {
+			if w.p.roles.takes[tidEP{w.role.loop, s.ep}] == 0 {
+				continue
+			}
+			writes = true
+			if s.enter >= lo && s.enter <= hi {
 				ns = max(ns, s.enter)
 			}
 		}
 	}
-	loop := w.p.thread(w.role.loop)
-	if o, ok := loop.lastOff(lo-maxLookNS, hi, func(o run.OffCPU) bool {
+	if writes {
+		return ns
+	}
+	if o, ok := w.p.thread(w.role.loop).lastOff(lo-maxLookNS, hi, func(o run.OffCPU) bool {
 		return o.WakeNS >= lo && o.WakeNS <= hi && loopSleep(o) && slices.Contains(w.role.compute, o.WakerTID)
 	}); ok {
-		ns = max(ns, o.WakeNS)
+		return o.WakeNS
 	}
-	return ns
+	return 0
+}
+
+// working accepts sleeps in the middle of work: not on a futex, where a thread may as well wait for
+// work or a lock.
+func working(o run.OffCPU) bool {
+	return o.State == run.OffSleep && o.Call >= 0 && o.Call != callFutex && !pollCall(o.Call)
 }
 
 // start is when the activation begins. An idle compute thread begins when the loop's wake-up
@@ -272,6 +291,9 @@ func (w *window) start(ready, first interval) interval {
 	if len(wakes) == 0 {
 		if y := w.lastSignal(ready.lo, first.ns-1); y != 0 {
 			s.ns, s.rule = max(s.ns, y), "after the result before it"
+		}
+		if len(w.role.compute) == 1 { // one result after the other: those before its first precede it
+			s.lo = max(s.lo, w.lastSignal(ready.lo, first.lo-1))
 		}
 		return s
 	}
@@ -289,7 +311,11 @@ func (w *window) start(ready, first interval) interval {
 		return s
 	}
 	s.lo = max(ready.lo, mine.WakeNS)
-	if begun := afterCPU(compute, in, firstCPUNS); s.hi == 0 || begun < s.hi {
+	begun := afterCPU(compute, in, firstCPUNS)
+	if o, ok := compute.nextOff(in, begun, working); ok {
+		begun = o.OutNS
+	}
+	if s.hi == 0 || begun < s.hi {
 		s.hi = max(begun, s.ns)
 	}
 	return s
@@ -299,7 +325,7 @@ func (w *window) start(ready, first interval) interval {
 func (w *window) pastLocks(t *thread, in int64) int64 {
 	for range 16 {
 		o, ok := t.nextOff(in, in+60_000, func(o run.OffCPU) bool { return o.State == run.OffSleep })
-		if !ok || o.Call != callFutex || !w.p.isLock(o.Arg0) {
+		if !ok || o.Call != callFutex || !w.p.isLock(o.Arg0, w.role.loop) {
 			return in
 		}
 		in = o.InNS

@@ -53,7 +53,7 @@ func TestBoundaries(t *testing.T) {
 			off 20.21 9050-9515-9520 by=20.20 call=232
 			send 3 20.21 9525-9530 120+40 complete id=req-1
 			recv 2 10.11 9526-9540 120+40 complete id=req-1`,
-			`ready=9030..9045 start=9030..9525 finish=9220..9525`},
+			`ready=9030..9045 start=9200..9525 finish=9220..9525`},
 		{"payload in shared memory: ready after the copy", `
 			recv 1 10 9000-9005 900+300 POST_/v1/x x=4 id=req-1 flags=first,last
 			send 2 10.11 9010-9015 150+50 submit id=req-1 shm=psm_1:64

@@ -44,8 +44,13 @@ func (t *Timeline) sweep() {
 			r.notes = append(r.notes, "no end seen")
 			t.end(r, max(r.lastNS, r.firstNS))
 		}
-		settled := r.endNS != 0 && t.doneTo > r.endNS+graceNS &&
-			(t.clients.ended-r.endedAfter >= t.opt.Settle || t.doneTo > r.endNS+t.opt.IdleNS/2)
+		if r.endNS != 0 && !r.voted && t.doneTo > r.endNS+graceNS {
+			r.voted = true
+			t.learnChunks(t.buildHops(r))
+			t.votes++
+			r.votesThen = t.votes
+		}
+		settled := r.voted && (t.votes-r.votesThen >= t.opt.Settle || t.doneTo > r.endNS+t.opt.IdleNS/2)
 		if settled {
 			t.build(r)
 		} else {
@@ -133,7 +138,9 @@ func (t *Timeline) build(r *request) {
 	t.claimSegments(r)
 	t.nameMinted(r)
 	l := t.buildHops(r)
-	t.learnChunks(l)
+	if !r.voted {
+		t.learnChunks(l)
+	}
 	b := built{seq: r.seq, entryNS: r.entryNS}
 	b.ID, b.Source, b.Aliases, b.Client = r.id, r.source, r.aliases, r.client
 	b.InFlight, b.Notes = r.inFlight, r.notes

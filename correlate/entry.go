@@ -31,11 +31,12 @@ type request struct {
 	status             int32
 	cut                bool // the peer closed before the reply was complete
 	inFlight           bool
+	voted              bool // has its say on which stages fire per chunk
 	minted             bool // id was made up here: the request carried none
 
 	firstNS, lastNS int64
 	endNS           int64 // 0 open
-	endedAfter      int   // requests that had ended when this one did
+	votesThen       int   // requests that had voted when this one did
 
 	crossings []*crossing
 	segments  []*segment
@@ -101,6 +102,7 @@ func (t *Timeline) message(m *run.Message) {
 		t.entryMessage(e, p, m)
 		return
 	}
+	t.namedSegments(m)
 	c := t.cross(e, m)
 	if len(m.IDs) == 0 {
 		return
@@ -122,6 +124,7 @@ func (t *Timeline) stateNames(p *process, e *endpoint, m *run.Message) {
 	if m.Dir == run.Recv {
 		name = m.To
 	}
+	name = withoutReplica(name)
 	if name != "" && (p.stated[name] > 0 || len(p.stated) < 64) {
 		p.stated[name]++
 		if n := p.stated[name]; n&(n-1) == 0 { // the name stated most may be another one now
@@ -335,12 +338,8 @@ func (t *Timeline) bornBefore(e *endpoint) bool {
 func (t *Timeline) end(r *request, ns int64) {
 	if r.endNS == 0 {
 		r.endNS = max(ns, 1)
-		t.ended()
-		r.endedAfter = t.clients.ended
 	}
 }
-
-func (t *Timeline) ended() { t.clients.ended++ }
 
 // beganNS is when the request came in, or a moment before that.
 func (r *request) beganNS() int64 {
@@ -376,7 +375,6 @@ type clientTable struct {
 	byID   map[string]*run.Request
 	list   []*run.Request
 	linked map[*run.Request]bool
-	ended  int // requests that ended so far
 }
 
 func (c *clientTable) init() {

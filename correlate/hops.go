@@ -193,7 +193,7 @@ func (t *Timeline) hopOf(r *request, c *crossing) (hop, bool) {
 	}
 	h.Send, h.Recv = sendPoint(c), recvPoint(c)
 	h.Identity, h.Reason = identityOf(r, c)
-	t.shmOf(&h, m)
+	t.shmOf(r, &h, m)
 	return h, true
 }
 
@@ -277,7 +277,7 @@ func recvPoint(c *crossing) Point {
 const usualTransitNS = 60_000
 
 // shmOf adds the shared-memory payload that a message refers to.
-func (t *Timeline) shmOf(h *hop, m *run.Message) {
+func (t *Timeline) shmOf(r *request, h *hop, m *run.Message) {
 	if len(m.Shm) == 0 && h.c != nil && h.c.recv != nil {
 		m = h.c.recv
 	}
@@ -305,6 +305,11 @@ func (t *Timeline) shmOf(h *hop, m *run.Message) {
 	}
 	if size >= 0 {
 		h.ShmBytes = ptr(size)
+	}
+	if h.Chunk == nil {
+		if k := nameChunk(ref.Name, r); k >= 0 {
+			h.Chunk = ptr(k)
+		}
 	}
 	h.ShmWrite, h.ShmRead = writePhase(h.seg.by(h.FromTGID)), readPhase(h.seg.by(h.ToTGID))
 }

@@ -237,6 +237,9 @@ func (t *Timeline) owners(m *run.Message) (reqs []*request, known map[*request]s
 	known = map[*request]string{}
 	for _, ref := range m.IDs {
 		r, by, wrapped := t.resolve(ref.Value)
+		if r == nil && t.inName(ref.Value) {
+			continue
+		}
 		if r == nil {
 			if !slices.ContainsFunc(unknown, func(u run.IDRef) bool { return u.Value == ref.Value }) {
 				unknown = append(unknown, ref)
@@ -252,6 +255,12 @@ func (t *Timeline) owners(m *run.Message) (reqs []*request, known map[*request]s
 		}
 	}
 	return t.dropShared(reqs, known), known, unknown
+}
+
+// inName reports that a value holds a known id the way names of segments do ("<id>_encoder_0"):
+// neither an alias nor the id of an unknown request.
+func (t *Timeline) inName(value string) bool {
+	return slices.ContainsFunc(parts(value), func(sub string) bool { return t.ids.active[sub] != nil && nameHolds(value, sub) })
 }
 
 // dropShared takes back an alias that was learned from one shared message when it now stands

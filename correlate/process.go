@@ -32,30 +32,37 @@ type process struct {
 	nEntry   int
 	named    *stageName
 	arrivals []int64              // when data messages with ids came in
-	locks    map[uint64][2]uint32 // futex address → threads that waited on it
+	locks    map[uint64][4]uint32 // futex address → threads that waited on it
 }
 
 // maxLocks bounds the futex addresses kept to tell locks from queues; condition variables that are
 // made anew for every wait would fill it.
 const maxLocks = 4096
 
-// waitsOn notes a futex wait: an address on which two threads wait is a lock, not one's own queue.
+// waitsOn notes a futex wait.
 func (x *process) waitsOn(addr uint64, tid uint32) {
 	if x.locks == nil || len(x.locks) >= maxLocks {
-		x.locks = map[uint64][2]uint32{}
+		x.locks = map[uint64][4]uint32{}
 	}
 	l := x.locks[addr]
-	switch {
-	case l[0] == 0:
-		l[0] = tid
-	case l[0] != tid && l[1] == 0:
-		l[1] = tid
+	for i := range l {
+		if l[i] == tid {
+			return
+		}
+		if l[i] == 0 {
+			l[i] = tid
+			break
+		}
 	}
 	x.locks[addr] = l
 }
 
-// isLock reports that several threads wait on a futex address.
-func (x *process) isLock(addr uint64) bool { return x.locks[addr][1] != 0 }
+// isLock reports that waker, too, waits on a futex address at times: then waking another thread
+// there releases a lock and hands no work over.
+func (x *process) isLock(addr uint64, waker uint32) bool {
+	l := x.locks[addr]
+	return slices.Contains(l[:], waker)
+}
 
 // arrivedBetween counts the data messages that came in after from and before ns.
 func (x *process) arrivedBetween(from, ns int64) (n int) {
@@ -195,7 +202,7 @@ func (t *Timeline) nameStage(x *process) stageName {
 	if t.opt.StageOf != nil {
 		name, rule, eng := t.opt.StageOf(x.ProcInfo)
 		if name != "" && rule != "process" {
-			return stageName{name, rule, eng}
+			return stageName{withoutReplica(name), rule, eng}
 		}
 		engine = eng
 	}
@@ -206,6 +213,14 @@ func (t *Timeline) nameStage(x *process) stageName {
 		return stageName{name, "message field", engine}
 	}
 	return stageName{processName(x), "process", engine}
+}
+
+// withoutReplica cuts the number of a replica off a name ("vocoder@r1"): replicas are one stage.
+func withoutReplica(name string) string {
+	if i := strings.LastIndex(name, "@r"); i > 0 && digits(name[i+2:]) {
+		return name[:i]
+	}
+	return name
 }
 
 // mainName is the name stated most often; ties go to the first in the alphabet.
@@ -268,6 +283,7 @@ func (t *Timeline) mayHost(x *process, main stageName, name string) bool {
 // it, else the process's main stage.
 func (t *Timeline) stageAt(x *process, stated string) string {
 	main := t.stage(x)
+	stated = withoutReplica(stated)
 	if stated != "" && stated != main.name && x.stated[stated] > 0 && t.mayHost(x, main, stated) {
 		return stated
 	}

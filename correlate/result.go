@@ -61,7 +61,10 @@ func (t *Timeline) unmatched(c *crossing) {
 func (t *Timeline) Finish() *Result {
 	t.interpret(int64(^uint64(0) >> 1))
 	for _, r := range t.open { // votes of all before the first is built
-		t.learnChunks(t.buildHops(r))
+		if !r.voted {
+			r.voted = true
+			t.learnChunks(t.buildHops(r))
+		}
 	}
 	for _, r := range t.open {
 		if r.endNS == 0 {

@@ -238,6 +238,17 @@ func (t *Timeline) nameOwner(g *segment) {
 	owner.segments = append(owner.segments, g)
 }
 
+// namedSegments takes ids that are names of segments for what they are: references.
+func (t *Timeline) namedSegments(m *run.Message) {
+	m.IDs = slices.DeleteFunc(m.IDs, func(ref run.IDRef) bool {
+		if t.shm.byName[ref.Value] == nil || t.ids.active[ref.Value] != nil {
+			return false
+		}
+		m.Shm = append(m.Shm, run.ShmRef{Name: ref.Value, Size: -1})
+		return true
+	})
+}
+
 // nameHolds reports that an id stands in a segment name as a whole: between the ends of the name
 // and '_', so that "r-1" does not stand in "r-1-2_encoder_0".
 func nameHolds(name, id string) bool {
@@ -257,9 +268,9 @@ func nameHolds(name, id string) bool {
 
 // nameChunk is the chunk number that ends a segment name after its id and stage, -1 none.
 func nameChunk(name string, r *request) int64 {
-	rest := name
+	rest := ""
 	for _, id := range r.names() {
-		if i := strings.Index(name, id); i >= 0 && len(name)-i-len(id) < len(rest) {
+		if i := strings.Index(name, id); i >= 0 && nameHolds(name, id) && (rest == "" || len(name)-i-len(id) < len(rest)) {
 			rest = name[i+len(id):]
 		}
 	}

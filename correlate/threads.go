@@ -65,7 +65,7 @@ type tidEP struct {
 }
 
 // wake counts how often one thread ended another's sleep, by kind of sleep; lock: on a futex that
-// several threads wait on.
+// the waker waits on, too.
 type wake struct{ futex, lock, poll, other int }
 
 func (r *roleStats) init() {
@@ -153,7 +153,7 @@ func (p *procTable) offCPU(r *run.OffCPU) {
 	}
 	x.roles.n++
 	switch {
-	case r.Call == callFutex && x.isLock(r.Arg0):
+	case r.Call == callFutex && x.isLock(r.Arg0, r.WakerTID):
 		w.lock++
 	case r.Call == callFutex:
 		w.futex++

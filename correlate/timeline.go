@@ -55,6 +55,7 @@ type Timeline struct {
 	open     []*request // not yet built, by first sight
 	results  []built
 	chunky   map[string]*chunkVotes
+	votes    int // requests that have voted on chunks
 	channels map[channelKey]*Channel
 
 	counts Counts

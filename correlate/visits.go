@@ -244,33 +244,61 @@ func (t *Timeline) chunkVisits(r *request, l []hop, g *group) []Visit {
 		}
 		return parts[k]
 	}
-	for _, i := range g.in {
-		if c := l[i].Chunk; c != nil {
-			p := get(*c)
+	inAt, outAt := chunksOf(l, g.in), chunksOf(l, g.out)
+	for n, i := range g.in {
+		if inAt[n] >= 0 {
+			p := get(inAt[n])
 			p.in = append(p.in, i)
 		}
 	}
-	for _, i := range g.out {
-		if c := l[i].Chunk; c != nil {
-			p := get(*c)
+	for n, i := range g.out {
+		if outAt[n] >= 0 {
+			p := get(outAt[n])
 			p.out = append(p.out, i)
 		}
 	}
 	slices.Sort(order)
 	first, last := parts[order[0]], parts[order[len(order)-1]]
-	for _, i := range g.in {
-		if l[i].Chunk == nil {
+	for n, i := range g.in {
+		if inAt[n] < 0 {
 			first.in = append(first.in, i)
 		}
 	}
-	for _, i := range g.out {
-		if l[i].Chunk == nil {
+	for n, i := range g.out {
+		if outAt[n] < 0 {
 			last.out = append(last.out, i)
 		}
 	}
 	var out []Visit
 	for _, k := range order {
 		out = append(out, t.visit(r, l, parts[k], ptr(k)))
+	}
+	return out
+}
+
+// chunksOf are the chunk numbers of hops in order of time, −1 none. A message whose number was not
+// captured takes the one that is missing between its neighbours of the same type.
+func chunksOf(l []hop, order []int) []int64 {
+	out := make([]int64, len(order))
+	prev := map[string]int64{}
+	for n, i := range order {
+		h := &l[i]
+		out[n] = -1
+		if h.Chunk != nil {
+			out[n] = *h.Chunk
+		} else if p, ok := prev[h.Type]; ok {
+			for _, j := range order[n+1:] {
+				if l[j].Type == h.Type && l[j].Chunk != nil {
+					if *l[j].Chunk == p+2 {
+						out[n] = p + 1
+					}
+					break
+				}
+			}
+		}
+		if out[n] >= 0 {
+			prev[h.Type] = out[n]
+		}
 	}
 	return out
 }

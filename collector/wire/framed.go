@@ -25,7 +25,7 @@ type framed struct {
 
 func (d *framed) proto() string { return d.f.name }
 
-func (d *framed) reset() {
+func (d *framed) reset(*stream) {
 	d.inFrame, d.count, d.body, d.parts, d.greeting = false, 0, d.body[:0], d.parts[:0], false
 }
 

@@ -43,10 +43,13 @@ type http1 struct {
 func (d *http1) proto() string { return "http1" }
 
 // reset forgets what was in progress, but for the streamed reply whose chunks may go on.
-func (d *http1) reset() {
-	r := http1{body: d.body[:0], parts: parts{buf: d.parts.buf[:0]}}
+func (d *http1) reset(s *stream) {
+	if d.response {
+		s.conn.http.doubt()
+	}
+	r := http1{response: d.response, body: d.body[:0], parts: parts{buf: d.parts.buf[:0]}}
 	if d.streamed && d.state != httpHead && d.state != httpClose {
-		r.streamed, r.ex, r.response = true, d.ex, true
+		r.streamed, r.ex = true, d.ex
 		r.parts.proto, r.parts.http = d.parts.proto, true
 	}
 	*d = r
@@ -65,6 +68,7 @@ func (d *http1) resume(s *stream, p uint64) (ok, more bool) {
 		if e := s.conn.http.answer(s.tape.at(), false, true, s); e.n != 0 {
 			d.ex = e
 		}
+		d.ex.unsure = true
 		d.state = httpSize
 		return true, false
 	}
@@ -239,6 +243,7 @@ func (d *http1) stream(s *stream, h *head) {
 func (d *http1) send(s *stream, m *run.Message, first, last call) {
 	m.End = s.tape.pos
 	m.Bytes = int64(m.End - m.Pos)
+	m.Flags |= d.ex.flags()
 	s.open = false
 	s.emit(m, first, last)
 }
@@ -343,7 +348,7 @@ func (d *http1) data(s *stream) result {
 			if !ok {
 				break
 			}
-			d.parts.feed(s, k, d.ex.n)
+			d.parts.feed(s, k, d.ex)
 		}
 	default:
 		if !s.open {
@@ -356,7 +361,7 @@ func (d *http1) data(s *stream) result {
 		return stepMore
 	}
 	if d.streamed && d.parts.proto != "" {
-		d.parts.partEnd(s, d.end, d.ex.n)
+		d.parts.partEnd(s, d.end, d.ex)
 	} else if d.streamed {
 		d.chunk(s, s.openCall, s.tape.prev)
 	}
@@ -428,9 +433,9 @@ func (d *http1) untilClose(s *stream) result {
 	end := k.call.end
 	if d.parts.proto != "" {
 		d.parts.closing = true
-		d.parts.feed(s, k, d.ex.n)
+		d.parts.feed(s, k, d.ex)
 		if s.tape.pos == end {
-			d.parts.partEnd(s, end, d.ex.n)
+			d.parts.partEnd(s, end, d.ex)
 		}
 		return stepAgain
 	}

@@ -219,3 +219,61 @@ func TestSSECutCoalesced(t *testing.T) {
 		t.Errorf("gaps %v, want [%d, %d) beyond the captured head", f.out.gaps, rest, next)
 	}
 }
+
+// With calls lost on both sides of a keep-alive connection, a reply is numbered like its own
+// request, or not at all, or says that the number is a guess.
+func TestExchangesUnderLoss(t *testing.T) {
+	right, guessed, unknown, wrong := 0, 0, 0, 0
+	for seed := range uint64(60) {
+		r := rnd(seed)
+		f := newFeeder(t, &run.Endpoint{ID: 1, Transport: run.TransportTCP, PosAbsolute: true})
+		call := func(dir run.Dir, b string) {
+			if k := f.chunk(dir, b, all); r.IntN(12) > 0 {
+				f.c.Feed(dir, k)
+			}
+		}
+		for i := range 60 {
+			id := fmt.Sprintf("r%06d", i)
+			call(run.Recv, httpReq("POST /v1/chat/completions", "X-Request-Id: "+id+"\r\n", `{"stream":true}`))
+			if i%4 == 3 {
+				b := `{"id":"chatcmpl-` + id + `"}`
+				call(run.Send, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", len(b))+b)
+				continue
+			}
+			call(run.Send, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+			for range 4 {
+				call(run.Send, chunked(delta(id, "x")))
+			}
+			call(run.Send, chunked("data: [DONE]\n\n")+"0\r\n\r\n")
+		}
+		f.c.Close(f.now)
+		of := map[string]uint32{}
+		for _, m := range f.out.msgs {
+			if m.Dir == run.Recv {
+				for _, id := range m.IDs {
+					of[id.Value] = m.Exchange
+				}
+			}
+		}
+		for _, m := range f.out.msgs {
+			if m.Dir == run.Recv || len(m.IDs) == 0 {
+				continue
+			}
+			switch n := of[strings.TrimPrefix(m.IDs[0].Value, "chatcmpl-")]; {
+			case m.Exchange == 0:
+				unknown++
+			case m.Exchange == n:
+				right++
+			case m.Flags&run.MsgGuessed != 0:
+				guessed++
+			default:
+				wrong++
+				t.Logf("seed %d: %s is of exchange %d", seed, row(&m), n)
+			}
+		}
+	}
+	t.Logf("%d right, %d wrong but marked as guessed, %d unknown, %d wrong", right, guessed, unknown, wrong)
+	if wrong > 0 || right < 10*unknown || guessed > right/100 {
+		t.Errorf("%d right, %d unknown, %d wrong", right, unknown, wrong)
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+
+	"github.com/stageline/stageline/collector/run"
 )
 
 // head is a request or response head. Its slices point into the captured bytes.
@@ -21,7 +23,16 @@ type head struct {
 type exchange struct {
 	n       uint32 // from 1; 0: the request was not seen
 	method  string
-	startNS int64 // its first byte's call returned (0 unknown)
+	startNS int64 // its first byte's call was entered (0 unknown)
+	unsure  bool  // bytes of the reply side were lost while it was open, perhaps its reply
+}
+
+// flags of messages that are numbered as e.
+func (e exchange) flags() run.MsgFlags {
+	if e.unsure && e.n != 0 {
+		return run.MsgGuessed
+	}
+	return 0
 }
 
 // exchanges numbers the requests of a connection and finds the one a response answers.
@@ -41,6 +52,13 @@ func (x *exchanges) ask(k call, method []byte) exchange {
 	}
 	x.open = append(x.open, e)
 	return e
+}
+
+// doubt is called when bytes of the reply side are lost.
+func (x *exchanges) doubt() {
+	for i := range x.open {
+		x.open[i].unsure = true
+	}
 }
 
 // answer returns the oldest unanswered request that was there before the response began. After

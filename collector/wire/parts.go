@@ -25,7 +25,7 @@ type parts struct {
 }
 
 // feed takes the next piece of the body.
-func (p *parts) feed(s *stream, k piece, exchange uint32) {
+func (p *parts) feed(s *stream, k piece, x exchange) {
 	if !p.inUnit {
 		p.inUnit = true
 		if p.astray && k.data != nil && p.begins(k.data) {
@@ -48,11 +48,11 @@ func (p *parts) feed(s *stream, k piece, exchange uint32) {
 		}
 		return
 	}
-	p.split(s, k, exchange)
+	p.split(s, k, x)
 }
 
 // split cuts captured bytes into parts.
-func (p *parts) split(s *stream, k piece, exchange uint32) {
+func (p *parts) split(s *stream, k piece, x exchange) {
 	b, pos := k.data, k.pos
 	for len(b) > 0 {
 		if !s.open {
@@ -84,7 +84,7 @@ func (p *parts) split(s *stream, k piece, exchange uint32) {
 			return
 		}
 		if p.proto == "ndjson" || p.lineLen == 0 {
-			p.emit(s, pos, k.call, exchange, 0)
+			p.emit(s, pos, k.call, x, 0)
 		}
 		p.lineLen = 0
 	}
@@ -97,10 +97,10 @@ func (p *parts) keep(b []byte) {
 }
 
 // partEnd ends a unit at pos.
-func (p *parts) partEnd(s *stream, pos uint64, exchange uint32) {
+func (p *parts) partEnd(s *stream, pos uint64, x exchange) {
 	if p.cut && s.open {
 		p.full = true
-		p.emit(s, pos, s.tape.prev, exchange, run.MsgTruncated)
+		p.emit(s, pos, s.tape.prev, x, run.MsgTruncated)
 		p.astray = true
 	}
 	p.cut, p.inUnit = false, false
@@ -120,8 +120,8 @@ func (p *parts) begins(b []byte) bool {
 	return false
 }
 
-func (p *parts) emit(s *stream, end uint64, last call, exchange uint32, flags run.MsgFlags) {
-	m := run.Message{Pos: s.openPos, End: end, Bytes: int64(end - s.openPos), Proto: p.proto, Chunk: -1, Exchange: exchange, Flags: flags}
+func (p *parts) emit(s *stream, end uint64, last call, x exchange, flags run.MsgFlags) {
+	m := run.Message{Pos: s.openPos, End: end, Bytes: int64(end - s.openPos), Proto: p.proto, Chunk: -1, Exchange: x.n, Flags: flags | x.flags()}
 	f := s.conn.collect(p.http)
 	text := bytes.TrimSpace(p.buf)
 	w := walkWhole
@@ -186,7 +186,7 @@ type ndjson struct{ parts parts }
 
 func (d *ndjson) proto() string { return "ndjson" }
 
-func (d *ndjson) reset() { d.parts = parts{buf: d.parts.buf[:0]} }
+func (d *ndjson) reset(*stream) { d.parts = parts{buf: d.parts.buf[:0]} }
 
 func (d *ndjson) resume(s *stream, p uint64) (ok, more bool) {
 	a := linesAt(&s.tape, p)
@@ -199,13 +199,13 @@ func (d *ndjson) step(s *stream) result {
 		return stepMore
 	}
 	d.parts.proto = "ndjson"
-	d.parts.feed(s, k, 0)
+	d.parts.feed(s, k, exchange{})
 	if s.tape.pos == k.call.end {
 		if d.parts.cut {
 			// A line may run over several calls, so its end is not known here.
 			return stepHole
 		}
-		d.parts.partEnd(s, s.tape.pos, 0)
+		d.parts.partEnd(s, s.tape.pos, exchange{})
 	}
 	return stepAgain
 }

@@ -30,7 +30,7 @@ type decoder interface {
 	// resume reports whether a frame begins at p, by strict rules; more: not enough bytes to say.
 	resume(s *stream, p uint64) (ok, more bool)
 	// reset forgets a message in progress.
-	reset()
+	reset(s *stream)
 }
 
 // stream is one direction of a Conn.
@@ -178,7 +178,7 @@ func (s *stream) lose(cause run.GapCause) {
 		s.addGap(s.openPos, s.tape.pos, cause, s.openCall.exit)
 	}
 	s.open = false
-	s.dec.reset()
+	s.dec.reset(s)
 	s.mode, s.seekCause, s.strayed = modeSeeking, cause, true
 	s.dropTo(s.nextStart())
 }
@@ -270,8 +270,10 @@ func (s *stream) emit(m *run.Message, first, last call) {
 	}
 	if s.guesses > 0 && m.Proto != "burst" {
 		s.guesses--
-		s.conn.stats.Guessed++
 		m.Flags |= run.MsgGuessed
+	}
+	if m.Flags&run.MsgGuessed != 0 {
+		s.conn.stats.Guessed++
 	}
 	s.held, s.isHeld, s.heldEnd = *m, true, last.end
 }

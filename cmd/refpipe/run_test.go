@@ -365,6 +365,38 @@ func leftover(t *testing.T, s *session) {
 	}
 }
 
+// Chunks that the vocoder finds in /dev/shm are hops of their own kind.
+func TestPolledChunks(t *testing.T) {
+	for _, impl := range []string{"c", "python"} {
+		t.Run(impl, func(t *testing.T) {
+			s := begin(t, append(implArgs(t, impl), "--seed", "4", "--polled-edge")...)
+			audio := map[string]int{}
+			for i := range 3 {
+				id := fmt.Sprintf("req-%d", i)
+				r := s.chat(id, nil)
+				if !r.done || r.failure != "" || r.chunks == 0 {
+					t.Fatalf("reply: %+v", r)
+				}
+				audio[id] = r.chunks
+			}
+			f := s.stop()
+			checkComplete(t, s, f, audio)
+			found, want := map[string]int{}, audio
+			for _, h := range f.hops {
+				if h.Transport == "shm" {
+					found[h.Request]++
+				}
+			}
+			for id := range want {
+				if found[id] != want[id] {
+					t.Errorf("%s: %d chunks went through shared memory, want %d", id, found[id], want[id])
+				}
+			}
+			leftover(t, s)
+		})
+	}
+}
+
 func TestSpeechMintsItsOwnID(t *testing.T) {
 	s := begin(t, "--seed", "7")
 	resp, err := s.post(t.Context(), "/v1/audio/speech", "mine", map[string]string{"input": "hello"})

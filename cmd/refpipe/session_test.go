@@ -241,4 +241,3 @@ func (r *reply) take(t *testing.T, data string) {
 		}
 	}
 }
-

@@ -254,14 +254,13 @@ func (a *api) finish(u *run, req *http.Request, why string, end func(tokens int)
 
 // chatOut writes a chat completion, streamed or whole.
 type chatOut struct {
-	w             http.ResponseWriter
-	id, model     string
-	stream        bool
-	created       int64
-	prompt        int
-	content       []byte
-	wave          []byte
-	contentTokens int
+	w         http.ResponseWriter
+	id, model string
+	stream    bool
+	created   int64
+	prompt    int
+	content   []byte
+	wave      []byte
 }
 
 func (o *chatOut) event(delta any, finish any, usage any) {

@@ -1,6 +1,3 @@
-// Command refpipe is a reference pipeline that logs its own truth: an HTTP API,
-// stages in processes of their own, and every kind of hop that multi-stage
-// engines use between them. Topology, names and service times come from a seed.
 package main
 
 import (
@@ -28,6 +25,7 @@ type options struct {
 	stall, kill                string
 	drop, truthRecords         int
 	repeat, describe, noNoise  bool
+	polled                     bool
 	exitOnEOF                  bool
 	listen                     string
 }
@@ -45,6 +43,7 @@ func parseOptions(args []string) (*options, error) {
 	fs.StringVar(&o.kill, "kill-worker", "", "fault: STAGE:AFTER_N kills its first process at activation N")
 	fs.IntVar(&o.drop, "drop-chunk", -1, "fault: the talker drops this chunk of every request")
 	fs.BoolVar(&o.repeat, "repeat-samples", false, "fault: the vocoder repeats samples at chunk borders")
+	fs.BoolVar(&o.polled, "polled-edge", false, "the vocoder polls /dev/shm for its chunks, as vLLM-Omni's connector does")
 	fs.BoolVar(&o.describe, "describe", false, "print what the seed draws and exit")
 	fs.BoolVar(&o.noNoise, "no-noise", false, "no heartbeats, health checks or tracker writes")
 	fs.BoolVar(&o.exitOnEOF, "exit-on-eof", false, "also end when standard input ends")
@@ -135,6 +134,15 @@ func main() {
 // serve runs the pipeline until ctx ends, then writes the truth.
 func serve(ctx context.Context, o *options, stdout io.Writer) error {
 	top, err := Draw(o.seed, o.topology)
+	if err != nil {
+		return usageError{err}
+	}
+	if o.polled {
+		err = top.PollChunks()
+	}
+	if err == nil && o.polled && o.drop >= 0 {
+		err = errors.New("drop chunk: with a polled edge the vocoder would wait for it for ever")
+	}
 	if err != nil {
 		return usageError{err}
 	}

@@ -62,9 +62,10 @@ const (
 	DataInline DataPlane = iota
 	DataAnon             // /dev/shm/psm_<hex>, referred to by the message, acknowledged
 	DataNamed            // /dev/shm/<request>_<from>_<part> with a lock file
+	DataPolled           // as DataNamed, but the receiver is not told and looks for it
 )
 
-var dataNames = [...]string{"inline", "shm-anonymous", "shm-named"}
+var dataNames = [...]string{"inline", "shm-anonymous", "shm-named", "shm-polled"}
 
 func (d DataPlane) MarshalJSON() ([]byte, error) { return json.Marshal(dataNames[d]) }
 
@@ -301,6 +302,16 @@ func (t *Topology) drawAPIEdges(r *rand.Rand) {
 	if t.Kind != "small" {
 		t.Edges = append(t.Edges, Edge{From: 7, To: 0, Framing: pick(r, []Framing{FrameMap, FrameArray})})
 	}
+}
+
+// PollChunks makes the vocoder look for its chunks instead of being told.
+func (t *Topology) PollChunks() error {
+	e := t.EdgeOf(6, 7)
+	if e == nil || e.Carrier == CarrierMemory {
+		return fmt.Errorf("polled edge: seed %d has no talker and vocoder in processes of their own", t.Seed)
+	}
+	e.Carrier, e.Framing, e.Data = CarrierUnix, FrameArray, DataPolled
+	return nil
 }
 
 func (t *Topology) sameProc(a, b int) bool {

@@ -117,6 +117,13 @@ static int fetch(struct msg *m)
 void loop_arrive(struct msg *m)
 {
 	struct stage_rt *rt = rt_of(m->to);
+	const struct edge *e = config_edge(m->from, m->to);
+	if (e && e->data == D_POLLED && m->chunk < 0) {
+		if (!cancelled_has(m->id))
+			poll_begin(m);
+		msg_free(m);
+		return;
+	}
 	int anon = m->shm[0] && !strncmp(m->shm, "psm_", 4);
 	if (!rt || fetch(m) != 0) {
 		fprintf(stderr, "take %s for request %s: no such segment or stage\n", m->shm, m->id);
@@ -145,6 +152,7 @@ static void on_abort(const char *id)
 {
 	if (cancelled_has(id))
 		return;
+	poll_cancel(id);
 	snprintf(cancelled[ncancelled++ % CANCELLED], ID_MAX, "%s", id);
 	for (int i = 0; i < conf.nown; i++) {
 		struct job *next;
@@ -283,10 +291,11 @@ void loop_run(void)
 	struct pollfd p[4] = {{inbox.fd, POLLIN, 0}, {compute_fd(), POLLIN, 0}, {stop_fd, POLLIN, 0}, {LIFELINE_FD, POLLIN, 0}};
 	for (;;) {
 		drain();
+		poll_try();
 		beat();
 		int quiet = mailbox_sleep(&inbox);
 		quiet = compute_sleep() && quiet;
-		if (poll(p, 4, quiet ? (conf.noise ? BEAT_MS : -1) : 0) < 0)
+		if (poll(p, 4, quiet ? poll_timeout(conf.noise ? BEAT_MS : -1) : 0) < 0)
 			continue;
 		if (p[0].revents)
 			mailbox_woken(&inbox);

@@ -34,6 +34,31 @@ static int route(struct job *j, int to)
 	return s->procs[j->route[to]];
 }
 
+// The target of a polled edge hears of a request once, and finds its chunks.
+static void put_polled(struct job *j, const struct edge *e, struct msg *m)
+{
+	if (!j->announced) {
+		struct msg *add = msg_new(M_DATA, m->id);
+		add->from = m->from;
+		add->to = m->to;
+		j->announced = 1;
+		post(add, m->proc, e->carrier, e->framing);
+	}
+	int64_t ns = now_ns();
+	struct trec *r = truth_new(T_SEND, m->id, m->from, m->to, m->chunk);
+	if (r) {
+		r->type = m->type;
+		r->transport = C_SHM;
+		r->peer = m->proc;
+		r->bytes = m->data.len;
+		r->t[0] = ns;
+	}
+	if (m->visit && ns > m->visit->t[V_DEPARTURE])
+		m->visit->t[V_DEPARTURE] = ns;
+	shm_put_named(m, m->data.p, m->data.len);
+	msg_free(m);
+}
+
 static void deliver(struct stage_rt *rt, const struct edge *e, struct msg *m)
 {
 	if (e->data == D_ANON) {
@@ -83,6 +108,10 @@ static void send_data(struct stage_rt *rt, struct job *j, const struct edge *e, 
 	m->proc = route(j, e->to);
 	if (peer_lost[m->proc]) {
 		msg_free(m);
+		return;
+	}
+	if (e->data == D_POLLED) {
+		put_polled(j, e, m);
 		return;
 	}
 	if (e->data == D_ANON && rt->credits == 0) {

@@ -189,6 +189,7 @@ struct job {
 	struct trec *visit;
 	atomic_int cancelled;
 	int tokens, chunks, done;
+	int announced;         // to the target of a polled edge
 	int route[MAX_STAGES]; // replica chosen for each target stage, -1 before
 	int waits_join;
 };
@@ -233,6 +234,12 @@ void send_pump(struct stage_rt *rt);
 void send_peer_lost(struct stage_rt *rt, int proc);
 int send_lost(int proc);
 void loop_arrive(struct msg *m);
+
+// ---- polled segments
+void poll_begin(const struct msg *m);
+void poll_cancel(const char *id);
+int poll_timeout(int otherwise); // ms
+void poll_try(void);
 int cancelled_has(const char *id);
 
 #endif

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 API, PREPROCESS, ENCODE, JOIN, THINK, TALK, VOCODE = range(7)
 UNIX, TCP, PIPE, MEMORY, SHM, TEXT = range(6)
 F_MAP, F_ARRAY, F_PICKLE, F_NDJSON = range(4)
-INLINE, ANON, NAMED = range(3)
+INLINE, ANON, NAMED, POLLED = range(4)
 
 
 @dataclass

@@ -46,6 +46,15 @@ def put_named(c, m):
     os.close(lock)
 
 
+def get_if_there(m):
+    try:
+        shared_memory.SharedMemory(name=m.shm).close()
+    except (FileNotFoundError, ValueError):  # not there, or still empty
+        return False
+    get(m, True)
+    return True
+
+
 def get(m, named):
     lock = _lock(m.shm) if named else None
     seg = shared_memory.SharedMemory(name=m.shm)

@@ -15,7 +15,7 @@ from compute import Compute, draw
 from truth import now
 
 TRUTH_FD, STATUS_FD, LIFELINE_FD, TRACKER_FD = 3, 4, 5, 6
-CREDITS, CANCELLED, BEAT_S, REPEATED = 2, 1024, 0.5, 555
+CREDITS, CANCELLED, BEAT_S, REPEATED, POLL_S = 2, 1024, 0.5, 555, 0.001
 WORDS = ["amber ", "basin ", "cedar ", "delta ", "ember ", "fjord ", "grove ", "heron "]
 
 
@@ -26,6 +26,7 @@ class Job:
         self.cancelled, self.waits = False, True
         self.tokens = self.chunks = 1
         self.done = 0
+        self.announced = False
         self.visit = truth.Visit(m.id, stage, m.chunk, proc)
 
 
@@ -46,6 +47,7 @@ class Process:
         self.st = {i: StageState(c, i, self.loop, self.on_outputs) for i in c.own}
         self.cancelled = deque(maxlen=CANCELLED)
         self.turn = {}
+        self.polls = {}
 
     # -- in
     def on_message(self, m):
@@ -62,6 +64,9 @@ class Process:
 
     def arrive(self, m):
         st, e = self.st[m.dst], self.c.edge(m.src, m.dst)
+        if e.data == cf.POLLED and m.chunk < 0:
+            self.polls[m.id] = asyncio.create_task(self.poll(m))
+            return
         if m.shm:
             segments.get(m, e.data == cf.NAMED)
         anon = e.data == cf.ANON
@@ -79,6 +84,23 @@ class Process:
                 self.ready(st, job)
         if anon and not st.spec.ack_first:
             self.ack(m)
+
+    async def poll(self, add):
+        """Looks for the request's chunks, which nobody announces."""
+        chunk, last = 0, False
+        while not last:
+            m = wire.Msg(wire.DATA, add.id, add.src, add.dst, chunk)
+            m.shm = f"{m.id}_{self.c.stages[m.src].name}_{chunk}"
+            if not segments.get_if_there(m):
+                await asyncio.sleep(POLL_S)
+                continue
+            m.ns, m.shm = now(), ""
+            chunks = int(m.data[:64].split(b"\n")[0].split(b"chunks=")[1])
+            chunk += 1
+            m.last = last = chunk >= chunks
+            truth.message(truth.RECV, m.type, cf.SHM, m.src, m.dst, self.c.proc, -1, m.chunk, len(m.data), m.id, m.ns)
+            self.arrive(m)
+        self.polls.pop(add.id, None)
 
     def ready(self, st, job):
         job.waits = False
@@ -101,6 +123,8 @@ class Process:
         if rid in self.cancelled:
             return
         self.cancelled.append(rid)
+        if rid in self.polls:
+            self.polls.pop(rid).cancel()
         for st in self.st.values():
             for job in st.jobs:
                 job.cancelled = job.cancelled or job.id == rid
@@ -171,10 +195,21 @@ class Process:
                 self.memory_hop(m, job)
                 continue
             m.proc = self.choose(job, e.dst)
-            if e.data == cf.ANON and st.credits == 0:
+            if e.data == cf.POLLED:
+                self.put_polled(m, e, job)
+            elif e.data == cf.ANON and st.credits == 0:
                 st.waiting.append((m, e, job))
             else:
                 self.deliver(st, m, e, job)
+
+    def put_polled(self, m, e, job):
+        if not job.announced:
+            job.announced = True
+            self.links.send(wire.Msg(wire.DATA, m.id, m.src, m.dst), m.proc, e.carrier, e.framing)
+        ns = now()
+        job.visit.stamp(truth.DEPARTURE, ns)
+        truth.message(truth.SEND, m.type, cf.SHM, m.src, m.dst, self.c.proc, m.proc, m.chunk, len(m.data), m.id, ns)
+        segments.put_named(self.c, m)
 
     def choose(self, job, dst):
         procs = self.c.stages[dst].procs

@@ -225,7 +225,6 @@ class Thinker(StreamingSimpleScheduler):
             batch = dict(self.running_requests)
         if not batch:
             return
-        # The chunk number of a step is that of its oldest member; members may be at different tokens.
         self.work.run(list(batch))
         for request_id, (payload, step) in batch.items():
             self.emit_token(request_id, payload, step)

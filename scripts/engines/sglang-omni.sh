@@ -79,7 +79,6 @@ need_venv() {
 
 run() {
 	need_venv
-	# The parent's threads must not use more cores than a stage would have; the engine sets its own for the stages.
 	exec env PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" "$helpers/serve.py" "$@"
 }
 

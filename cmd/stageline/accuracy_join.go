@@ -13,10 +13,26 @@ func (s *scorer) arrivals(tv *truthVisit, found *foundVisit, errs *errorSet) {
 		var at correlate.Point
 		if i := s.inputFrom(found, a.From, used); i >= 0 {
 			used[i] = true
-			at = found.Inputs[i].At
+			at = s.inHand(found, &found.Inputs[i])
 		}
 		errs.boundary(at, a.NS, s.recorder)
 	}
+}
+
+// inHand is when an input was there in the sense of the truth log. An engine's own recorder stamps
+// an input once its payload has been read from shared memory, our reference pipeline when the
+// message that names the payload came in.
+func (s *scorer) inHand(v *foundVisit, in *correlate.Input) correlate.Point {
+	if !s.recorder || in.Hop < 0 || in.Hop >= len(v.request.Hops) {
+		return in.At
+	}
+	read := v.request.Hops[in.Hop].ShmRead
+	if read == nil || in.At.NS == nil || read[1] < *in.At.NS {
+		return in.At
+	}
+	at := in.At
+	at.NS, at.LoNS, at.HiNS = &read[1], &read[1], &read[1]
+	return at
 }
 
 // visible are the arrivals that did not come through memory, in order of time.

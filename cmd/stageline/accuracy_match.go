@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -27,7 +28,10 @@ type matching struct {
 	hopsOutside    int // an end is no process of the truth (clients)
 	segments       int // of the report: payload in shared memory beside a message of the truth
 	carries        map[*truthHop]bool
-	untyped        int // paired although the report's type is not one of the truth's
+	counted        int                       // of the report: messages that the truth only counts
+	uncounted      int                       // that the truth counts and the report lacks, beyond hops missed
+	left           map[string]map[string]int // by request and type: counted by the truth, not found yet
+	untyped        int                       // paired although the report's type is not one of the truth's
 	requestsMissed []string
 }
 
@@ -46,7 +50,7 @@ func match(d *export.Document, t *truth) *matching {
 		truth: t, requests: map[string][]*correlate.RequestTimeline{}, byPID: map[uint32][]string{}, names: map[string]bool{},
 		types: map[string]bool{}, byStage: map[string][]uint32{},
 		visits: map[*truthVisit]*foundVisit{}, hops: map[*truthHop]*foundHop{}, taken: map[any]bool{},
-		carries: map[*truthHop]bool{},
+		carries: map[*truthHop]bool{}, left: map[string]map[string]int{},
 	}
 	for _, s := range t.stages {
 		m.names[s.Name] = true
@@ -71,11 +75,45 @@ func match(d *export.Document, t *truth) *matching {
 		}
 		m.matchVisits(id)
 		m.matchHops(id)
+		m.budget(id)
 	}
 	for i := range d.Requests {
 		m.leftOver(&d.Requests[i])
 	}
+	for _, byType := range m.left {
+		for _, n := range byType {
+			m.uncounted += n
+		}
+	}
 	return m
+}
+
+// budget is what the truth counts of a request beyond the hops it has stamps for.
+func (m *matching) budget(id string) {
+	if m.truth.messages[id] == nil {
+		return
+	}
+	left := maps.Clone(m.truth.messages[id])
+	for _, h := range m.truth.hops[id] {
+		left[h.Type]--
+	}
+	for typ, n := range left {
+		if n <= 0 {
+			delete(left, typ)
+		}
+	}
+	m.left[id] = left
+}
+
+// byCount: the hop is one of those that the truth only counts.
+func (m *matching) byCount(q *correlate.RequestTimeline, h *correlate.Hop) bool {
+	for _, id := range append([]string{q.ID}, aliases(q)...) {
+		if left := m.left[id]; left[h.Type] > 0 {
+			left[h.Type]--
+			return true
+		}
+	}
+	return false
 }
 
 func (m *matching) index(q *correlate.RequestTimeline) {
@@ -246,6 +284,8 @@ func (m *matching) leftOver(q *correlate.RequestTimeline) {
 		case m.taken[h]:
 		case m.outside(h.From, h.FromTGID) || m.outside(h.To, h.ToTGID):
 			m.hopsOutside++
+		case m.byCount(q, h):
+			m.counted++
 		case m.besideMessage(q, h):
 			m.segments++
 		default:

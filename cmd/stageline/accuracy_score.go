@@ -90,6 +90,7 @@ type AccuracyCounts struct {
 	HopsInMemory   int            `json:"hops_in_memory"`           // of the truth, inside a process: uncovered by design
 	MemoryClaimed  int            `json:"hops_in_memory_shown"`     // of those, in the report all the same
 	Segments       int            `json:"segments_beside_messages"` // of the report: at most one for each message of the truth
+	HopsCounted    int            `json:"hops_known_by_count"`      // of the report: messages that the truth counts by type and has no stamps for
 	HopsOutside    int            `json:"hops_outside_truth"`       // of the report, to or from a process truth does not know
 	Joins          int            `json:"joins"`                    // truth's visits with two or more upstreams outside their process
 	JoinsUnknown   int            `json:"joins_unknown"`            // of the wrong ones: right inputs, but which came last is not known
@@ -242,7 +243,8 @@ func (s *scorer) boundary(p correlate.Point, truth *int64, sets ...*errorSet) {
 	}
 	s.boundaries++
 	s.timing[timingOf(p)]++
-	if timingOf(p) == correlate.TimingBounded && p.RunnableUS != nil && *p.RunnableUS >= setApartUS {
+	// Against an engine's own recorder every cell is complete: nothing is set apart.
+	if !s.recorder && timingOf(p) == correlate.TimingBounded && p.RunnableUS != nil && *p.RunnableUS >= setApartUS {
 		s.setApart++
 		return
 	}
@@ -303,7 +305,7 @@ func (s *scorer) result(runID string) *Accuracy {
 		Figures: Figures{
 			Hop: s.hop.errors(), Ready: s.ready.errors(), Start: s.start.errors(), Finish: s.finish.errors(),
 			IntervalCoverage: s.coverage.Share(), IntervalWidth: IntervalWidth{w.N, w.P50, w.P99, w.Max},
-			HopsMissed: s.missedHops, HopsInvented: len(s.m.hopsInvented), JoinsWrong: s.wrong,
+			HopsMissed: s.missedHops + s.m.uncounted, HopsInvented: len(s.m.hopsInvented), JoinsWrong: s.wrong,
 			SetApartShare: stat.Share(s.setApart, s.boundaries),
 		},
 		Counts: AccuracyCounts{
@@ -311,7 +313,7 @@ func (s *scorer) result(runID string) *Accuracy {
 			Visits: s.visits, VisitsMissed: s.missedVisits, VisitsInvented: len(s.m.visitsInvented),
 			Boundaries: s.boundaries, SetApart: s.setApart, Hops: s.hops, HopsUntyped: s.m.untyped,
 			HopIdentity: identityShares(s.hopIdentity, s.hops), HopTiming: timingShares(s.hopTiming, sum(s.hopTiming)),
-			HopsInMemory: s.memory, MemoryClaimed: s.memoryShown, Segments: s.m.segments, HopsOutside: s.m.hopsOutside,
+			HopsInMemory: s.memory, MemoryClaimed: s.memoryShown, Segments: s.m.segments, HopsOutside: s.m.hopsOutside, HopsCounted: s.m.counted,
 			Joins: s.joins, JoinsUnknown: s.unknownLast,
 		},
 		Examples: []string{},

@@ -16,6 +16,9 @@ type truth struct {
 	requests []string     // ids, by first appearance
 	visits   map[string][]*truthVisit
 	hops     map[string][]*truthHop
+	// messages counts, where the log states it, all messages of a request by type. A log that has no
+	// stamps for some of them still says how many there were.
+	messages map[string]map[string]int
 }
 
 // entryName is how a truth log calls the process that takes requests from clients.
@@ -64,7 +67,7 @@ func readTruth(path string) (*truth, error) {
 		return nil, fmt.Errorf("open truth: %w", err)
 	}
 	defer f.Close()
-	t := &truth{visits: map[string][]*truthVisit{}, hops: map[string][]*truthHop{}}
+	t := &truth{visits: map[string][]*truthVisit{}, hops: map[string][]*truthHop{}, messages: map[string]map[string]int{}}
 	sc := bufio.NewScanner(f)
 	sc.Buffer(nil, 16<<20)
 	seen := map[string]bool{}
@@ -95,6 +98,8 @@ func (t *truth) line(b []byte) (request string, err error) {
 		Source  string       `json:"source"`
 		Stages  []truthStage `json:"stages"`
 		API     uint32       `json:"api_pid"`
+
+		Messages map[string]int `json:"messages"`
 	}
 	if err := json.Unmarshal(b, &head); err != nil {
 		return "", err
@@ -118,6 +123,9 @@ func (t *truth) line(b []byte) (request string, err error) {
 		err = json.Unmarshal(b, h)
 		t.hops[h.Request] = append(t.hops[h.Request], h)
 	case "request":
+		if head.Messages != nil {
+			t.messages[head.Request] = head.Messages
+		}
 	default:
 		return "", fmt.Errorf("unknown kind %.20q", head.T)
 	}

@@ -53,13 +53,16 @@ func (t *Timeline) window(l []hop, g *group, needed int) *window {
 			w.arrived = max(w.arrived, l[i].Recv.lo())
 		}
 	}
-	if n := len(g.out); n > 0 {
+	if len(g.out) > 0 {
 		w.first = w.handed(&l[g.out[0]])
 		w.anchor = w.first
 		// Several messages to one target are results that came one after the other; one message to
 		// each target is one result, and those after the first may have waited for a credit.
-		if to := l[g.out[n-1]].To; slices.ContainsFunc(g.out[:n-1], func(i int) bool { return l[i].To == to }) {
-			w.anchor = w.handed(&l[g.out[n-1]])
+		sent := map[string]int{}
+		for _, i := range g.out {
+			if sent[l[i].To]++; sent[l[i].To] > 1 {
+				w.anchor = w.handed(&l[i])
+			}
 		}
 	}
 	w.rough = t.ledger.hit(w.arrived, w.anchor)
@@ -143,11 +146,23 @@ func (w *window) ready() interval {
 	}
 	r.ns = min(max(r.ns, r.lo)+readyCPUNS, r.hi)
 	if wakes := w.wakes(r.lo, r.hi); len(wakes) > 0 {
-		// Several inputs handled in one go wake compute in their order.
-		k := min(w.p.arrivedBetween(w.lastLoopSleep(r.hi), w.arrived), len(wakes)-1)
-		r.ns, r.rule = max(wakes[k].WakeNS, r.lo), "compute woken"
+		if k, crowded := w.rank(wakes); !crowded {
+			r.ns, r.rule = max(wakes[k].WakeNS, r.lo), "compute woken"
+		}
 	}
 	return r
+}
+
+// rank says which of the loop's wake-ups of compute is for this input: inputs handled in one go
+// wake compute in their order. It is crowded when there are more inputs than wake-ups, or when a
+// result came in at the same time: the loop may then have woken compute for work it had held back.
+func (w *window) rank(wakes []run.OffCPU) (k int, crowded bool) {
+	since := w.lastLoopSleep(w.arrived)
+	k = w.p.arrivedBetween(since, w.arrived)
+	if k >= len(wakes) || len(wakes) > w.p.arrivedBetween(since, wakes[len(wakes)-1].WakeNS) {
+		return 0, true
+	}
+	return k, w.lastSignal(since, wakes[k].WakeNS) != 0
 }
 
 // received is a moment by which the I/O thread has passed the input on, so that a loop that sleeps
@@ -167,8 +182,9 @@ func (w *window) received(lo int64) int64 {
 	return s.OutNS
 }
 
+// lastLoopSleep is when the loop last went to sleep before ns.
 func (w *window) lastLoopSleep(ns int64) int64 {
-	s, _ := w.p.thread(w.role.loop).lastOff(w.arrived-maxLookNS, min(ns, w.arrived)+1, loopSleep)
+	s, _ := w.p.thread(w.role.loop).lastOff(ns-maxLookNS, ns+1, loopSleep)
 	return s.OutNS
 }
 
@@ -297,19 +313,15 @@ func (w *window) start(ready, first interval) interval {
 		}
 		return s
 	}
-	mine := wakes[0]
-	for _, o := range wakes {
-		if o.WakeNS <= ready.ns {
-			mine = o
-		}
+	k, crowded := w.rank(wakes)
+	if crowded {
+		s.rule = "woken for one of several"
+		return s
 	}
+	mine := wakes[k]
 	compute := w.p.thread(mine.TID)
 	in := w.pastLocks(compute, mine.InNS)
 	s.ns, s.rule = max(ready.lo, in), "idle compute woken"
-	if len(wakes) > 1 {
-		s.rule = "woken with others"
-		return s
-	}
 	s.lo = max(ready.lo, mine.WakeNS)
 	begun := afterCPU(compute, in, firstCPUNS)
 	if o, ok := compute.nextOff(in, begun, working); ok {

@@ -163,8 +163,9 @@ type Counts struct {
 	MessagesNoID     uint64 `json:"messages_without_id"`
 	MessagesPaired   uint64 `json:"messages_seen_at_both_ends"`
 	MessagesOneEnded uint64 `json:"messages_seen_at_one_end"`
-	MessagesAtEntry  uint64 `json:"messages_at_entry"`     // HTTP with clients outside the targets
-	MessagesOutside  uint64 `json:"messages_with_outside"` // other messages whose peer is no target
+	MessagesAtEntry  uint64 `json:"messages_at_entry"`        // HTTP with clients outside the targets
+	MessagesOutside  uint64 `json:"messages_with_outside"`    // other messages whose peer is no target
+	MessagesUnframed uint64 `json:"messages_without_framing"` // bursts: one a call
 	Gaps             uint64 `json:"gaps"`
 	Resyncs          uint64 `json:"resyncs"`
 	BytesUnframed    uint64 `json:"bytes_unframed"`

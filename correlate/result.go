@@ -41,6 +41,16 @@ func (t *Timeline) channelOf(c *crossing) *Channel {
 	return ch
 }
 
+// unframed counts the bytes of a stream without known framing, once, where they are written.
+func (t *Timeline) unframed(e *endpoint, m *run.Message) {
+	if m.Dir != run.Send || e.peer == nil {
+		return
+	}
+	if ch := t.channelOf(&crossing{send: m, from: e, to: e.peer}); ch != nil {
+		ch.BytesUnframed += m.End - m.Pos
+	}
+}
+
 // unmatched counts a crossing whose other end never came.
 func (t *Timeline) unmatched(c *crossing) {
 	if c.from == nil || c.to == nil {
@@ -155,7 +165,7 @@ func (t *Timeline) result() *Result {
 	if r.Requests == nil {
 		r.Requests = []RequestTimeline{}
 	}
-	t.counts.MessagesOneEnded = t.counts.Messages - t.counts.MessagesPaired - t.counts.MessagesAtEntry - t.counts.MessagesOutside
+	t.counts.MessagesOneEnded = t.counts.Messages - t.counts.MessagesPaired - t.counts.MessagesAtEntry - t.counts.MessagesOutside - t.counts.MessagesUnframed
 	r.Counts = t.counts
 	r.Uncovered = t.uncovered(r)
 	r.Notes = append(r.Notes, t.ownNotes(only)...)
@@ -233,6 +243,9 @@ func (t *Timeline) channelList() []Channel {
 	for _, c := range t.channels {
 		c.From = t.stage(t.procs.at(c.FromTGID, t.nowNS)).name
 		c.To = t.stage(t.procs.at(c.ToTGID, t.nowNS)).name
+		if c.BytesUnframed > 0 && c.Messages == 0 {
+			c.Covered, c.Why = false, "no known framing in its bytes"
+		}
 		if c.FromTGID == 0 {
 			c.From = "unknown"
 		}

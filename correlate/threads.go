@@ -205,9 +205,14 @@ func (x *process) decideRoles() (r roles) {
 	return r
 }
 
-// workers are the threads that a loop wakes at least a tenth as often as the one it wakes most.
+// workers are the threads that a loop hands work to or takes results from: those that it wakes or
+// that wake it, at least a tenth as often as the busiest of them. One that never runs out of work is
+// known by its results alone.
 func (x *process) workers(loop uint32, not []uint32) []uint32 {
 	score := x.wokenBy(loop, not)
+	for tid, n := range x.wakersOf(loop, not) {
+		score[tid] += n
+	}
 	most := score[busiest(score)]
 	var out []uint32
 	for tid, n := range score {
@@ -232,27 +237,47 @@ func busiest(m map[uint32]int) (best uint32) {
 // both use do not count.
 func (x *process) wokenBy(waker uint32, not []uint32) map[uint32]int {
 	score := map[uint32]int{}
-	for k, w := range x.roles.wakes {
-		if k[0] == waker && !slices.Contains(not, k[1]) {
-			score[k[1]] += w.futex + w.poll
+	x.signals(func(from, to uint32, n int) {
+		if from == waker && !slices.Contains(not, to) {
+			score[to] += n
 		}
-	}
-	for g, n := range x.roles.gives {
-		if g.tid != waker {
-			continue
+	})
+	return seldom(score)
+}
+
+// wakersOf scores the threads that wake one.
+func (x *process) wakersOf(woken uint32, not []uint32) map[uint32]int {
+	score := map[uint32]int{}
+	x.signals(func(from, to uint32, n int) {
+		if to == woken && !slices.Contains(not, from) {
+			score[from] += n
 		}
-		for tk, m := range x.roles.takes {
-			if tk.ep == g.ep && !slices.Contains(not, tk.tid) {
-				score[tk.tid] += min(n, m)
-			}
-		}
-	}
+	})
+	return seldom(score)
+}
+
+// seldom drops what happened once: chance.
+func seldom(score map[uint32]int) map[uint32]int {
 	for tid, n := range score {
 		if n < 2 {
 			delete(score, tid)
 		}
 	}
 	return score
+}
+
+// signals lists how often one thread woke another, and how often it wrote what the other read.
+func (x *process) signals(each func(from, to uint32, n int)) {
+	for k, w := range x.roles.wakes {
+		each(k[0], k[1], w.futex+w.poll)
+	}
+	for g, n := range x.roles.gives {
+		for tk, m := range x.roles.takes {
+			if tk.ep == g.ep && tk.tid != g.tid {
+				each(g.tid, tk.tid, min(n, m))
+			}
+		}
+	}
 }
 
 // firstEnding is the index of the first off-CPU interval that ends after ns.

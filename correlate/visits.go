@@ -19,7 +19,7 @@ type stageKey struct {
 type group struct {
 	key     stageKey
 	p       *process
-	in, out []int
+	in, out []int // in order of time
 	control []int // control hops the stage sent
 }
 
@@ -54,6 +54,10 @@ func groups(l []hop) []*group {
 			g := get(h.To, h.ToTGID, h.to)
 			g.in = append(g.in, i)
 		}
+	}
+	for _, g := range order {
+		slices.SortStableFunc(g.in, func(a, b int) int { return cmp.Compare(l[a].arrivedNS(), l[b].arrivedNS()) })
+		slices.SortStableFunc(g.out, func(a, b int) int { return cmp.Compare(l[a].sentNS(), l[b].sentNS()) })
 	}
 	return slices.DeleteFunc(order, func(g *group) bool { return len(g.in)+len(g.out) == 0 })
 }
@@ -97,18 +101,67 @@ func (h *hop) sentNS() int64 {
 
 // chunkSets are the chunk numbers on the inputs and outputs of a stage.
 func (g *group) chunkSets(l []hop) (in, out map[int64]bool) {
-	in, out = map[int64]bool{}, map[int64]bool{}
-	for _, i := range g.in {
-		if l[i].Chunk != nil {
-			in[*l[i].Chunk] = true
+	a, b := g.chunks(l)
+	set := func(l []int64) map[int64]bool {
+		m := map[int64]bool{}
+		for _, c := range l {
+			if c >= 0 {
+				m[c] = true
+			}
+		}
+		return m
+	}
+	return set(a), set(b)
+}
+
+// chunks are the chunk numbers of the inputs and outputs of a group, both in order of time; −1
+// none. A side whose messages carry no numbers is numbered by the other one, when it has one
+// message for each number and each output follows its input.
+func (g *group) chunks(l []hop) (in, out []int64) {
+	in, out = chunksOf(l, g.in), chunksOf(l, g.out)
+	numbered := func(c []int64) bool { return slices.ContainsFunc(c, func(k int64) bool { return k >= 0 }) }
+	byIn, byOut := numbered(in), numbered(out)
+	a, b := largestClass(l, g.in), largestClass(l, g.out)
+	if len(g.in) == 0 && !byOut && len(b) > 1 && !g.feedsStages(l) {
+		for n := range b { // fed inside its process
+			out[b[n]] = int64(n)
+		}
+		return in, out
+	}
+	if byIn && byOut || len(a) != len(b) || len(a) < 2 && !byIn {
+		return in, out
+	}
+	for n := range a {
+		if l[g.out[b[n]]].sentNS() < l[g.in[a[n]]].arrivedNS() {
+			return in, out
 		}
 	}
-	for _, i := range g.out {
-		if l[i].Chunk != nil {
-			out[*l[i].Chunk] = true
+	for n := range a {
+		k := int64(n)
+		if byIn {
+			k = in[a[n]]
+		} else if byOut {
+			k = out[b[n]]
 		}
+		in[a[n]], out[b[n]] = k, k
 	}
 	return in, out
+}
+
+// largestClass are the positions, within order, of the most frequent messages of one type between
+// the same two stages.
+func largestClass(l []hop, order []int) []int {
+	type class struct{ from, to, typ string }
+	by := map[class][]int{}
+	var best class
+	for n, i := range order {
+		k := class{l[i].From, l[i].To, l[i].Type}
+		by[k] = append(by[k], n)
+		if len(by[k]) > len(by[best]) {
+			best = k
+		}
+	}
+	return by[best]
 }
 
 // learnChunks lets a request vote on which of its stages fire per chunk.
@@ -142,7 +195,7 @@ func (t *Timeline) learnChunks(l []hop) {
 }
 
 // feedsStages reports that a stage sends data without a chunk number to another stage than the
-// entry: then its numbered messages are a stream beside its result.
+// entry: then its other messages are a stream beside its result.
 func (g *group) feedsStages(l []hop) bool {
 	return slices.ContainsFunc(g.out, func(i int) bool { return l[i].Chunk == nil && l[i].to != nil && !l[i].to.entry })
 }
@@ -167,8 +220,6 @@ func equalSets(a, b map[int64]bool) bool {
 func (t *Timeline) buildVisits(r *request, l []hop) []Visit {
 	var out []Visit
 	for _, g := range groups(l) {
-		slices.SortStableFunc(g.in, func(a, b int) int { return cmp.Compare(l[a].arrivedNS(), l[b].arrivedNS()) })
-		slices.SortStableFunc(g.out, func(a, b int) int { return cmp.Compare(l[a].sentNS(), l[b].sentNS()) })
 		if g.p.entry && r.conn != nil && g.key.tgid == r.tgid && g.key.stage == t.stage(g.p).name {
 			out = append(out, t.entryVisits(r, l, g)...)
 			continue
@@ -244,7 +295,7 @@ func (t *Timeline) chunkVisits(r *request, l []hop, g *group) []Visit {
 		}
 		return parts[k]
 	}
-	inAt, outAt := chunksOf(l, g.in), chunksOf(l, g.out)
+	inAt, outAt := g.chunks(l)
 	for n, i := range g.in {
 		if inAt[n] >= 0 {
 			p := get(inAt[n])

@@ -26,12 +26,17 @@ while [ ! -s "$out/ready.json" ]; do
 	read -rt 0.2 <> <(:) || true
 done
 field() { python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$out/ready.json" "$1"; }
-extra='{"modalities":["text","audio"]}'
-if [ "$image" -gt 0 ]; then
-	extra=$(python3 -c 'import json,sys; print(json.dumps({"modalities":["text","audio"],"images":["x"*int(sys.argv[1])]}))' "$image")
-fi
+# In a file: an argument may not be longer than 128 KiB.
+python3 - "$image" >"$out/body.json" <<'PY'
+import json, sys
+body = {"request_id": "{{id}}", "model": "mock", "stream": True, "max_tokens": 4, "modalities": ["text", "audio"],
+        "messages": [{"role": "user", "content": "{{prompt}}"}]}
+if int(sys.argv[1]):
+    body["images"] = ["x" * int(sys.argv[1])]
+json.dump(body, sys.stdout)
+PY
 "$repo/bin/stageline" profile -u "$(field 'd["url"]')" -p "$(field '",".join(map(str,d["pids"]))')" -c "$c" -n "$n" \
-	--model mock --max-tokens 4 --extra "$extra" -o "$out/run" >"$out/report.txt" || [ $? = 4 ]
+	--body-template "$out/body.json" -o "$out/run" >"$out/report.txt" || [ $? = 4 ]
 "$repo/bin/stageline" report "$out/run" --json --accept-inconclusive -o "$out/report.json" || [ $? = 4 ]
 kill -TERM "$server"
 wait "$server" || true

@@ -116,7 +116,7 @@ const (
 	MsgGuessed                          // framing was inferred (mid-stream attach), not seen from the start
 	MsgInFlight                         // one of its io calls was in flight at attach; EnterNS unknown
 	MsgFirst                            // HTTP: the first part of an exchange in this direction
-	MsgLast                             // HTTP/SSE/NDJSON: the last part of the exchange in this direction
+	MsgLast                             // HTTP/SSE/NDJSON: the last part of the exchange in this direction; else: the message says that its stream ends
 	MsgMore                             // ZMTP: one frame of a multipart that continues (never set on whole messages)
 	MsgDuplicateID                      // several different request ids in one message (a batch)
 )

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/stageline/stageline/collector/run"
 )
@@ -57,7 +58,13 @@ type compiled struct {
 	headers   []string
 }
 
+// prepared holds the compiled form of each set of rules: connections are many, rules are few.
+var prepared sync.Map // *Rules → *compiled
+
 func compile(r *Rules) *compiled {
+	if c, ok := prepared.Load(r); ok {
+		return c.(*compiled)
+	}
 	c := &compiled{name: r.Name, fields: make(map[string]field), index: r.ArrayIDIndex,
 		paths: r.ArrayIDPaths, byteTypes: r.ByteTypes, headers: r.HTTPIDHeaders}
 	for _, l := range []struct {
@@ -75,6 +82,7 @@ func compile(r *Rules) *compiled {
 	for n, is := range replyFields {
 		c.fields[n] = field{n, c.fields[n].is | is}
 	}
+	prepared.Store(r, c)
 	return c
 }
 

@@ -40,6 +40,7 @@ type exchanges struct {
 	n        uint32
 	open     []exchange
 	upgraded bool
+	looking  bool // the request side is being made to give up its holes
 }
 
 const maxOpenExchanges = 1024 // pipelined requests without an answer
@@ -65,9 +66,13 @@ func (x *exchanges) doubt() {
 // lost bytes it is the youngest such, for the responses to older ones may have been among them.
 // interim: the exchange stays unanswered.
 func (x *exchanges) answer(k call, interim, resynced bool, s *stream) exchange {
-	if len(x.open) == 0 {
+	if len(x.open) == 0 && !x.looking {
+		// A stream is never re-entered: where both directions carry replies, the other one would
+		// look here in turn.
+		x.looking = true
 		_, other := s.conn.pair(s.dir)
 		other.giveUpBefore(k.exit)
+		x.looking = false
 	}
 	at := -1
 	for i, e := range x.open {

@@ -252,10 +252,10 @@ func TestCapturedHeads(t *testing.T) {
 }
 
 func TestAttachAtEveryOffset(t *testing.T) {
-	for _, tr := range traffics(32) {
+	for _, tr := range traffics(24) {
 		text := tr.s.text()
 		got, possible := 0, 0
-		for from := 1; from < min(len(text), 9000); from += 1 + from/2000*3 {
+		for from := 1; from < min(len(text), 6000); from += 1 + from/1000*2 {
 			ep := tr.ep
 			f := newFeeder(t, &ep)
 			if ep.PosAbsolute {

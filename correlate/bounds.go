@@ -158,7 +158,10 @@ func (w *window) ready() interval {
 // result came in at the same time: the loop may then have woken compute for work it had held back.
 func (w *window) rank(wakes []run.OffCPU) (k int, crowded bool) {
 	since := w.lastLoopSleep(w.arrived)
-	k = w.p.arrivedBetween(since, w.arrived)
+	if w.in.c == nil || w.in.c.recv == nil {
+		return 0, true
+	}
+	k = w.p.arrivedSince(since, w.in.c.recv)
 	if k >= len(wakes) || len(wakes) > w.p.arrivedBetween(since, wakes[len(wakes)-1].WakeNS) {
 		return 0, true
 	}

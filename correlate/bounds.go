@@ -24,6 +24,7 @@ type window struct {
 type interval struct {
 	lo, ns, hi int64
 	rule       string
+	by         []uint32 // start: the threads that may have begun
 }
 
 func (i interval) point() Point {
@@ -85,7 +86,7 @@ func (w *window) place(v *Visit) {
 		return
 	}
 	if w.rough || w.role.io == 0 || w.in == nil || w.in.Recv.Timing != TimingSeen {
-		outer := interval{w.arrived, w.arrived, w.anchor, "arrival to departure"}
+		outer := interval{lo: w.arrived, ns: w.arrived, hi: w.anchor, rule: "arrival to departure"}
 		v.Ready, v.Start = outer.point(), outer.point()
 		outer.ns = outer.hi
 		v.Finish = outer.point()
@@ -101,20 +102,25 @@ func (w *window) place(v *Visit) {
 	finish.lo = max(finish.lo, min(start.lo, finish.hi))
 	start.ns = min(start.ns, max(start.lo, finish.ns))
 	v.Ready, v.Start, v.Finish = ready.point(), start.point(), finish.point()
-	w.runnable(&v.Ready, w.role.io, w.role.loop)
-	w.runnable(&v.Start, append([]uint32{w.role.loop}, w.role.compute...)...)
-	w.runnable(&v.Finish, append([]uint32{w.role.loop}, w.role.compute...)...)
+	w.runnable(&v.Ready, ready.hi, []uint32{w.role.io, w.role.loop})
+	w.runnable(&v.Start, start.hi, start.by)
+	w.runnable(&v.Finish, finish.ns, w.role.compute)
 }
 
-// runnable notes the longest time inside the interval of p in which one of the threads that lead to
-// it was ready to run and did not.
-func (w *window) runnable(p *Point, tids ...uint32) {
+// nearNS is how far from the estimate of a boundary a thread's waiting for a CPU can have moved it;
+// what threads waited elsewhere in a wide interval says nothing about this boundary.
+const nearNS = 500_000
+
+// runnable notes the longest time inside the interval of p, near its estimate and before until, in
+// which one of the threads that lead to it was ready to run and did not. What delays a thread after
+// the boundary (the loop after a result's signal) does not move it.
+func (w *window) runnable(p *Point, until int64, tids []uint32) {
 	if p.Timing != TimingBounded {
 		return
 	}
 	var most int64
 	for _, tid := range tids {
-		most = max(most, w.p.thread(tid).longestRunnable(p.lo(), p.hi()))
+		most = max(most, w.p.thread(tid).longestRunnable(max(p.lo(), p.at()-nearNS), min(p.hi(), p.at()+nearNS, until)))
 	}
 	p.RunnableUS = ptr(float64(most) / 1e3)
 }
@@ -158,7 +164,10 @@ func (w *window) ready() interval {
 // result came in at the same time: the loop may then have woken compute for work it had held back.
 func (w *window) rank(wakes []run.OffCPU) (k int, crowded bool) {
 	since := w.lastLoopSleep(w.arrived)
-	k = w.p.arrivedBetween(since, w.arrived)
+	if w.in.c == nil || w.in.c.recv == nil {
+		return 0, true
+	}
+	k = w.p.arrivedSince(since, w.in.c.recv)
 	if k >= len(wakes) || len(wakes) > w.p.arrivedBetween(since, wakes[len(wakes)-1].WakeNS) {
 		return 0, true
 	}
@@ -298,7 +307,7 @@ func working(o run.OffCPU) bool {
 // start is when the activation begins. An idle compute thread begins when the loop's wake-up
 // reaches it; a busy one takes the request after the result that precedes its first.
 func (w *window) start(ready, first interval) interval {
-	s := interval{lo: ready.lo, ns: ready.ns, hi: first.hi, rule: "compute busy at ready"}
+	s := interval{lo: ready.lo, ns: ready.ns, hi: first.hi, rule: "compute busy at ready", by: w.role.compute}
 	if w.role.compute[0] == w.role.loop {
 		s.rule = "one thread"
 		return s
@@ -322,7 +331,7 @@ func (w *window) start(ready, first interval) interval {
 	compute := w.p.thread(mine.TID)
 	in := w.pastLocks(compute, mine.InNS)
 	s.ns, s.rule = max(ready.lo, in), "idle compute woken"
-	s.lo = max(ready.lo, mine.WakeNS)
+	s.lo, s.by = max(ready.lo, mine.InNS), []uint32{mine.TID}
 	begun := afterCPU(compute, in, firstCPUNS)
 	if o, ok := compute.nextOff(in, begun, working); ok {
 		begun = o.OutNS

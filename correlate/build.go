@@ -96,7 +96,7 @@ func (t *Timeline) prune() {
 				th.sweep(horizon)
 			}
 			i := 0
-			for i < len(x.arrivals) && x.arrivals[i] < horizon {
+			for i < len(x.arrivals) && x.arrivals[i].ns < horizon {
 				i++
 			}
 			if i*2 > len(x.arrivals) {

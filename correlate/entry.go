@@ -115,7 +115,7 @@ func (t *Timeline) message(m *run.Message) {
 	e.carries = true
 	p.roles.carried(m)
 	if m.Dir == run.Recv && !t.isControl(m.Type) {
-		p.arrivals = append(p.arrivals, messageNS(m))
+		p.arrivals = append(p.arrivals, arrival{messageNS(m), m.EP, m.Pos})
 	}
 	t.attach(c, m)
 }

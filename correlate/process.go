@@ -31,7 +31,7 @@ type process struct {
 	entry    bool           // received a request over HTTP from outside
 	nEntry   int
 	named    *stageName
-	arrivals []int64              // when data messages with ids came in
+	arrivals []arrival            // data messages it received, by time
 	locks    map[uint64][4]uint32 // futex address → threads that waited on it
 }
 
@@ -64,10 +64,29 @@ func (x *process) isLock(addr uint64, waker uint32) bool {
 	return slices.Contains(l[:], waker)
 }
 
-// arrivedBetween counts the data messages that came in after from and before ns.
-func (x *process) arrivedBetween(from, ns int64) (n int) {
-	for i := len(x.arrivals) - 1; i >= 0 && x.arrivals[i] >= from; i-- {
-		if x.arrivals[i] < ns {
+// arrival is a data message with ids coming into a process.
+type arrival struct {
+	ns  int64
+	ep  uint32
+	pos uint64
+}
+
+// arrivedSince counts the data messages that came in from since on and before m; those that came in
+// the same call are in the order of their stream.
+func (x *process) arrivedSince(since int64, m *run.Message) (n int) {
+	for i := len(x.arrivals) - 1; i >= 0 && x.arrivals[i].ns >= since; i-- {
+		a := x.arrivals[i]
+		if a.ns < m.LastExitNS || a.ns == m.LastExitNS && (a.ep < m.EP || a.ep == m.EP && a.pos < m.Pos) {
+			n++
+		}
+	}
+	return n
+}
+
+// arrivedBetween counts the data messages that came in from since on and before ns.
+func (x *process) arrivedBetween(since, ns int64) (n int) {
+	for i := len(x.arrivals) - 1; i >= 0 && x.arrivals[i].ns >= since; i-- {
+		if x.arrivals[i].ns < ns {
 			n++
 		}
 	}

@@ -25,18 +25,21 @@ const maxSpans = 8192
 
 // meanings say in one line what each kind of loss does to the report.
 var meanings = map[string]string{
-	"ring-full":   "the kernel's buffer was full: records were dropped before they could be read",
-	"map-full":    "a table in the kernel was full: calls or endpoints were not tracked",
-	"read-fault":  "memory of the target could not be read: the bytes of those calls are missing",
-	"debug-drop":  "records were dropped on purpose by the debug setting",
-	"recursion":   "a probe could not run because another was running on that CPU",
-	"decode":      "a record could not be interpreted",
-	"spool":       "the recording could not be written",
-	"truncated":   "calls carried more bytes than were captured: ids beyond the head are missing",
-	"gap-capture": "bytes beyond the captured head, skipped by frame length",
-	"gap-lost":    "stretches of streams whose records were lost: their messages are missing at that end",
-	"gap-frame":   "bytes dropped while looking for the next frame",
-	"gap-unknown": "bytes of streams with no known framing",
+	"ring-full":       "the kernel's buffer was full: records were dropped before they could be read",
+	"map-full":        "a table in the kernel was full: calls or endpoints were not tracked",
+	"read-fault":      "memory of the target could not be read: the bytes of those calls are missing",
+	"debug-drop":      "records were dropped on purpose by the debug setting",
+	"recursion":       "a probe could not run because another was running on that CPU",
+	"decode":          "a record could not be interpreted",
+	"spool":           "the recording could not be written",
+	"truncated":       "calls carried more bytes than were captured: ids beyond the head are missing",
+	"malformed":       "records of the kernel could not be read",
+	"no-task-storage": "the kernel had no memory for a thread's state: times of some calls are missing",
+	"decoder-memory":  "decoders held too many bytes: unfinished messages were given up",
+	"gap-capture":     "bytes beyond the captured head, skipped by frame length",
+	"gap-lost":        "stretches of streams whose records were lost: their messages are missing at that end",
+	"gap-frame":       "bytes dropped while looking for the next frame",
+	"gap-unknown":     "bytes of streams with no known framing",
 }
 
 // harmless kinds lose nothing that the timeline needs.

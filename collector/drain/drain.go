@@ -45,17 +45,22 @@ type Stats struct {
 	Endpoints int
 }
 
+// heldBytes bounds what the decoders keep of unfinished messages and streams out of order.
+const heldBytes = 64 << 20
+
 const lossInterval = 100 * time.Millisecond
 
 // Drain is used by one goroutine.
 type Drain struct {
-	cfg   Config
-	rd    *ringbuf.Reader
-	eps   map[bpf.StagelineSlEp]*endpoint
-	byIno map[uint64]*endpoint // unix sockets, to find the peer
-	next  uint32
-	loss  lossReader
-	stats Stats
+	cfg     Config
+	rd      *ringbuf.Reader
+	eps     map[bpf.StagelineSlEp]*endpoint
+	byIno   map[uint64]*endpoint // unix sockets, to find the peer
+	next    uint32
+	startNS int64
+	loss    lossReader
+	stats   Stats
+	held    wire.Budget // bytes that all decoders hold
 
 	io     run.IO
 	shm    run.Shm
@@ -76,8 +81,9 @@ func New(cfg Config) (*Drain, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the ring buffer: %w", err)
 	}
-	d := &Drain{cfg: cfg, rd: rd, eps: map[bpf.StagelineSlEp]*endpoint{}, byIno: map[uint64]*endpoint{}}
-	d.loss.init(cfg.Maps, run.Mono())
+	d := &Drain{cfg: cfg, rd: rd, eps: map[bpf.StagelineSlEp]*endpoint{}, byIno: map[uint64]*endpoint{}, held: wire.Budget{Max: heldBytes}}
+	d.startNS = run.Mono()
+	d.loss.init(cfg.Maps, d.startNS)
 	return d, nil
 }
 
@@ -111,8 +117,15 @@ func (d *Drain) Finish() (Stats, error) {
 	err := d.empty()
 	now := run.Mono()
 	d.housekeeping(now)
+	var shed uint64
 	for _, e := range d.ordered() {
 		e.finish(d, now)
+		if e.conn != nil {
+			shed += e.conn.Stats().Shed
+		}
+	}
+	if shed > 0 {
+		d.cfg.Sink.Loss(&run.Loss{FromNS: d.startNS, ToNS: now, Reason: "decoder-memory", What: "stream", N: shed})
 	}
 	d.stats.Endpoints = len(d.eps)
 	return d.stats, errors.Join(err, d.rd.Close())

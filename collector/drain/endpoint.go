@@ -85,6 +85,7 @@ func (d *Drain) onEndpoint(r *bpf.StagelineSlEndpoint) bool {
 	}
 	if e.conn == nil && decodable(in.Transport) {
 		e.conn = wire.NewConn(in, d.cfg.Rules, d.cfg.IDs, d.cfg.Sink)
+		e.conn.Share(&d.held)
 	}
 	if e.told && *in == was {
 		return true // each direction announces the same object

@@ -44,8 +44,18 @@ type Point struct {
 type Input struct {
 	From  string `json:"from"`
 	Chunk *int64 `json:"chunk"`
-	At    Point  `json:"at"`  // last byte in the stage's hands: receive call returned
-	Hop   int    `json:"hop"` // index into Request.Hops, -1 none
+	At    Point  `json:"at"` // last byte in the stage's hands: receive call returned
+	// InHand is when its payload had been read: At, or the end of reading the segment it refers to.
+	InHand Point `json:"in_hand"`
+	Hop    int   `json:"hop"` // index into Request.Hops, -1 none
+}
+
+// Held is when the stage could use the input: InHand where it is known, else At.
+func (in *Input) Held() Point {
+	if in.InHand.NS != nil {
+		return in.InHand
+	}
+	return in.At
 }
 
 // Visit is one activation of a stage for a request (for a stage that fires per chunk: per chunk).

@@ -365,7 +365,7 @@ func (t *Timeline) visit(r *request, l []hop, g *group, chunk *int64) Visit {
 	needed := -1
 	for n, i := range g.in {
 		h := &l[i]
-		v.Inputs = append(v.Inputs, Input{From: h.From, Chunk: h.Chunk, At: h.Recv, Hop: i})
+		v.Inputs = append(v.Inputs, Input{From: h.From, Chunk: h.Chunk, At: h.Recv, InHand: h.inHand(), Hop: i})
 		v.Identity = worse(v.Identity, h.Identity)
 		if firstOut == 0 || h.arrivedNS() <= firstOut || n == 0 {
 			needed = n
@@ -388,6 +388,14 @@ func (t *Timeline) visit(r *request, l []hop, g *group, chunk *int64) Visit {
 	w.place(&v)
 	v.OnCPUUS = w.onCPU(&v)
 	return v
+}
+
+// inHand is when the payload of a message had been read by its receiver.
+func (h *hop) inHand() Point {
+	if h.Recv.NS == nil || h.ShmRead == nil || h.ShmRead[1] <= *h.Recv.NS {
+		return h.Recv
+	}
+	return seen(h.ShmRead[1], "segment read")
 }
 
 func worse(a, b Identity) Identity {
@@ -424,9 +432,9 @@ func (t *Timeline) entryVisits(r *request, l []hop, g *group) []Visit {
 		i := 0
 		from := map[string]bool{}
 		for ; i < len(steps) && !steps[i].out; i++ {
-			in := Input{From: "client", At: r.entryPoint(), Hop: -1}
+			in := Input{From: "client", At: r.entryPoint(), InHand: r.entryPoint(), Hop: -1}
 			if h := steps[i].hop; h >= 0 {
-				in = Input{From: l[h].From, Chunk: l[h].Chunk, At: l[h].Recv, Hop: h}
+				in = Input{From: l[h].From, Chunk: l[h].Chunk, At: l[h].Recv, InHand: l[h].inHand(), Hop: h}
 				v.Identity = worse(v.Identity, l[h].Identity)
 			}
 			from[in.From] = true

@@ -13,7 +13,7 @@ func (s *scorer) arrivals(tv *truthVisit, found *foundVisit, errs *errorSet) {
 		var at correlate.Point
 		if i := s.inputFrom(found, a.From, used); i >= 0 {
 			used[i] = true
-			at = s.inHand(found, &found.Inputs[i])
+			at = s.inHand(&found.Inputs[i])
 		}
 		errs.boundary(at, a.NS, s.recorder)
 	}
@@ -22,17 +22,11 @@ func (s *scorer) arrivals(tv *truthVisit, found *foundVisit, errs *errorSet) {
 // inHand is when an input was there in the sense of the truth log. An engine's own recorder stamps
 // an input once its payload has been read from shared memory, our reference pipeline when the
 // message that names the payload came in.
-func (s *scorer) inHand(v *foundVisit, in *correlate.Input) correlate.Point {
-	if !s.recorder || in.Hop < 0 || in.Hop >= len(v.request.Hops) {
-		return in.At
+func (s *scorer) inHand(in *correlate.Input) correlate.Point {
+	if s.recorder {
+		return in.Held()
 	}
-	read := v.request.Hops[in.Hop].ShmRead
-	if read == nil || in.At.NS == nil || read[1] < *in.At.NS {
-		return in.At
-	}
-	at := in.At
-	at.NS, at.LoNS, at.HiNS = &read[1], &read[1], &read[1]
-	return at
+	return in.At
 }
 
 // visible are the arrivals that did not come through memory, in order of time.
@@ -107,7 +101,7 @@ func (s *scorer) join(tv *truthVisit, found *foundVisit) {
 		s.unknownLast++
 		s.wrongJoin(tv, "an arrival is unknown")
 	default:
-		last := slices.MaxFunc(found.Inputs, func(a, b correlate.Input) int { return compareNS(a.At.NS, b.At.NS) })
+		last := slices.MaxFunc(found.Inputs, func(a, b correlate.Input) int { return compareNS(s.inHand(&a).NS, s.inHand(&b).NS) })
 		if !slices.Contains(s.m.upstream(found, &last), arrivals[len(arrivals)-1].From) {
 			s.wrongJoin(tv, "another input is last")
 		}

@@ -185,7 +185,7 @@ func joinWait(v *correlate.Visit) (float64, bool) {
 	}
 	var first, last *int64
 	for i := range v.Inputs {
-		at := v.Inputs[i].At.NS
+		at := v.Inputs[i].Held().NS
 		if at == nil {
 			return 0, false
 		}
@@ -203,7 +203,7 @@ func joinWait(v *correlate.Visit) (float64, bool) {
 func lastInput(v *correlate.Visit) string {
 	from, at := "", int64(0)
 	for i := range v.Inputs {
-		ns := v.Inputs[i].At.NS
+		ns := v.Inputs[i].Held().NS
 		if ns == nil {
 			return ""
 		}

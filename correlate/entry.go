@@ -94,6 +94,9 @@ func (t *Timeline) message(m *run.Message) {
 		t.ledger.count("decode", "message without endpoint", 1, uint64(max(m.Bytes, 0)), messageNS(m))
 		return
 	}
+	if m.TGID == 0 { // the call that brought its last byte was lost: the end's usual user made it
+		m.TGID = e.byTGID[m.Dir-1]
+	}
 	p := t.procs.at(m.TGID, messageNS(m))
 	e.byTGID[m.Dir-1] = m.TGID
 	t.stateNames(p, e, m)

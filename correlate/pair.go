@@ -1,7 +1,5 @@
 package correlate
 
-import ()
-
 // streamEnds are the messages of one request that were seen at one end of one stream.
 type streamEnds struct{ sends, recvs []*crossing }
 

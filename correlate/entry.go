@@ -94,6 +94,9 @@ func (t *Timeline) message(m *run.Message) {
 		t.ledger.count("decode", "message without endpoint", 1, uint64(max(m.Bytes, 0)), messageNS(m))
 		return
 	}
+	if m.TGID == 0 { // the call that brought its last byte was lost: the end's usual user made it
+		m.TGID = e.byTGID[m.Dir-1]
+	}
 	p := t.procs.at(m.TGID, messageNS(m))
 	e.byTGID[m.Dir-1] = m.TGID
 	t.stateNames(p, e, m)
@@ -373,44 +376,4 @@ func (t *Timeline) netEvent(n *run.Net) {
 	}
 	e.closedNS = n.AtNS
 	t.peerClosed(e, n.AtNS)
-}
-
-// clientTable holds the load generator's records.
-type clientTable struct {
-	byID   map[string]*run.Request
-	list   []*run.Request
-	linked map[*run.Request]bool
-}
-
-func (c *clientTable) init() {
-	c.byID, c.linked = map[string]*run.Request{}, map[*run.Request]bool{}
-}
-
-func (c *clientTable) add(q *run.Request) {
-	if q.ID != "" {
-		c.byID[q.ID] = q
-	}
-	c.list = append(c.list, q)
-}
-
-// activate makes a request of a load generator's record whose id turned up in the engine.
-func (t *Timeline) activate(c *run.Request) *request {
-	r := t.newRequest(c.ID)
-	t.link(r, c)
-	t.own(r, c.ID, aliasSelf)
-	return r
-}
-
-// link makes a load generator's record the client side of r.
-func (t *Timeline) link(r *request, c *run.Request) {
-	t.clients.linked[c] = true
-	r.client, r.source = c, "loadgen"
-	if r.id != c.ID {
-		r.aliases = append(r.aliases, Alias{r.id, aliasSelf})
-		r.id = c.ID
-		r.dropAlias(c.ID)
-	}
-	if c.SentNS != nil && t.snapshotNS != 0 && *c.SentNS < t.snapshotNS {
-		r.inFlight = true
-	}
 }

@@ -63,6 +63,14 @@ func TestHops(t *testing.T) {
 			request req-1 unknown entry=110 exit=?
 			hop api[10]>encoder[20] submit unix 150>170 paired (id not in the bytes captured at the receiver)
 			visit encoder[20] in=api@170 ready=? start=? finish=? dep=? paired`},
+		{"the call of the last byte was lost: the end's usual user", twoProcs + `
+			recv 1 10 100-110 0+300 POST_/v1/x x=1 id=req-1 flags=first,last
+			io send 2 10 120-130 0+20
+			send 2 0 150-160 20+5000 submit id=req-1
+			recv 3 20 155-170 20+5000 submit id=req-1`, `
+			request req-1 unknown entry=110 exit=?
+			hop api[10]>encoder[20] submit unix 150>170 exact
+			visit encoder[20] in=api@170 ready=? start=? finish=? dep=? exact`},
 		{"positions agree, ids contradict: never one hop", twoProcs + `
 			recv 1 10 100-110 0+300 POST_/v1/x x=1 id=req-1 flags=first,last
 			send 2 10 150-160 0+50 submit id=req-1

@@ -99,8 +99,14 @@ type procTable struct {
 	// inside counts calls on eventfds and self-pipes by endpoint, to learn who signals whom.
 }
 
-// at returns the process that had tgid at ns, making one when none was announced.
+// at returns the process that had tgid at ns, making one when none was announced. The process of
+// tgid 0 stands for an unknown one and is in no table.
 func (p *procTable) at(tgid uint32, ns int64) *process {
+	if tgid == 0 {
+		x := newProcess(0)
+		x.Comm = "unknown"
+		return x
+	}
 	l := p.byTGID[tgid]
 	for i := len(l) - 1; i >= 0; i-- {
 		if l[i].fromNS <= ns || i == 0 {
@@ -111,10 +117,15 @@ func (p *procTable) at(tgid uint32, ns int64) *process {
 }
 
 func (p *procTable) add(tgid uint32, from int64) *process {
-	x := &process{fromNS: from, threads: map[uint32]*thread{}, stated: map[string]int{}}
+	x := newProcess(from)
 	x.TGID = tgid
-	x.roles.init()
 	p.byTGID[tgid] = append(p.byTGID[tgid], x)
+	return x
+}
+
+func newProcess(from int64) *process {
+	x := &process{fromNS: from, threads: map[uint32]*thread{}, stated: map[string]int{}}
+	x.roles.init()
 	return x
 }
 

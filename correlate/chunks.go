@@ -1,0 +1,197 @@
+package correlate
+
+import (
+	"slices"
+)
+
+// chunkVotes decide whether a stage fires once a chunk: its outputs then carry the numbers of its
+// inputs.
+type chunkVotes struct{ perChunk, whole int }
+
+// chunkSets are the chunk numbers on the inputs and outputs of a stage.
+func (g *group) chunkSets(l []hop) (in, out map[int64]bool) {
+	a, b := g.chunks(l)
+	set := func(l []int64) map[int64]bool {
+		m := map[int64]bool{}
+		for _, c := range l {
+			if c >= 0 {
+				m[c] = true
+			}
+		}
+		return m
+	}
+	return set(a), set(b)
+}
+
+// chunks are the chunk numbers of the inputs and outputs of a group, both in order of time; −1
+// none. A side whose messages carry no numbers is numbered by the other one, when it has one
+// message for each number and each output follows its input.
+func (g *group) chunks(l []hop) (in, out []int64) {
+	in, out = chunksOf(l, g.in), chunksOf(l, g.out)
+	numbered := func(c []int64) bool { return slices.ContainsFunc(c, func(k int64) bool { return k >= 0 }) }
+	byIn, byOut := numbered(in), numbered(out)
+	a, b := largestClass(l, g.in), largestClass(l, g.out)
+	if len(g.in) == 0 && !byOut && len(b) > 1 && !g.feedsStages(l) {
+		for n := range b { // fed inside its process
+			out[b[n]] = int64(n)
+		}
+		return in, out
+	}
+	if byIn && byOut || len(a) != len(b) || len(a) < 2 && !byIn {
+		return in, out
+	}
+	for n := range a {
+		if l[g.out[b[n]]].sentNS() < l[g.in[a[n]]].arrivedNS() {
+			return in, out
+		}
+	}
+	for n := range a {
+		k := int64(n)
+		if byIn {
+			k = in[a[n]]
+		} else if byOut {
+			k = out[b[n]]
+		}
+		in[a[n]], out[b[n]] = k, k
+	}
+	return in, out
+}
+
+// largestClass are the positions, within order, of the most frequent messages of one type between
+// the same two stages.
+func largestClass(l []hop, order []int) []int {
+	type class struct{ from, to, typ string }
+	by := map[class][]int{}
+	var best class
+	for n, i := range order {
+		k := class{l[i].From, l[i].To, l[i].Type}
+		by[k] = append(by[k], n)
+		if len(by[k]) > len(by[best]) {
+			best = k
+		}
+	}
+	return by[best]
+}
+
+// learnChunks lets a request vote on which of its stages fire per chunk.
+func (t *Timeline) learnChunks(l []hop) {
+	for _, g := range groups(l) {
+		if g.p.entry {
+			continue
+		}
+		in, out := g.chunkSets(l)
+		if len(in) == 0 && len(out) == 0 {
+			continue
+		}
+		v := t.chunky[g.key.stage]
+		if v == nil {
+			v = &chunkVotes{}
+			t.chunky[g.key.stage] = v
+		}
+		switch {
+		case len(g.in) == 0 && len(out) > 1 && !g.feedsStages(l):
+			v.perChunk++ // fed inside its process; all it sends is numbered
+		case len(in) == 0 || len(out) == 0:
+			v.whole++
+		case equalSets(in, out):
+			if len(in) > 1 {
+				v.perChunk++
+			}
+		default:
+			v.whole++
+		}
+	}
+}
+
+// feedsStages reports that a stage sends data without a chunk number to another stage than the
+// entry: then its other messages are a stream beside its result.
+func (g *group) feedsStages(l []hop) bool {
+	return slices.ContainsFunc(g.out, func(i int) bool { return l[i].Chunk == nil && l[i].to != nil && !l[i].to.entry })
+}
+
+// equalSets allows for a lost message in every eight.
+func equalSets(a, b map[int64]bool) bool {
+	miss := 0
+	for k := range a {
+		if !b[k] {
+			miss++
+		}
+	}
+	for k := range b {
+		if !a[k] {
+			miss++
+		}
+	}
+	return miss*8 <= max(len(a), len(b))
+}
+
+// chunkVisits splits a group by chunk number. Inputs and outputs without one belong to the first
+// and the last chunk: what precedes a stream, and what closes it.
+func (t *Timeline) chunkVisits(r *request, l []hop, g *group) []Visit {
+	parts := map[int64]*group{}
+	var order []int64
+	get := func(k int64) *group {
+		if parts[k] == nil {
+			parts[k] = &group{key: g.key, p: g.p, control: g.control}
+			order = append(order, k)
+		}
+		return parts[k]
+	}
+	inAt, outAt := g.chunks(l)
+	for n, i := range g.in {
+		if inAt[n] >= 0 {
+			p := get(inAt[n])
+			p.in = append(p.in, i)
+		}
+	}
+	for n, i := range g.out {
+		if outAt[n] >= 0 {
+			p := get(outAt[n])
+			p.out = append(p.out, i)
+		}
+	}
+	slices.Sort(order)
+	first, last := parts[order[0]], parts[order[len(order)-1]]
+	for n, i := range g.in {
+		if inAt[n] < 0 {
+			first.in = append(first.in, i)
+		}
+	}
+	for n, i := range g.out {
+		if outAt[n] < 0 {
+			last.out = append(last.out, i)
+		}
+	}
+	var out []Visit
+	for _, k := range order {
+		out = append(out, t.visit(r, l, parts[k], ptr(k)))
+	}
+	return out
+}
+
+// chunksOf are the chunk numbers of hops in order of time, −1 none. A message whose number was not
+// captured takes the one that is missing between its neighbours of the same type.
+func chunksOf(l []hop, order []int) []int64 {
+	out := make([]int64, len(order))
+	prev := map[string]int64{}
+	for n, i := range order {
+		h := &l[i]
+		out[n] = -1
+		if h.Chunk != nil {
+			out[n] = *h.Chunk
+		} else if p, ok := prev[h.Type]; ok {
+			for _, j := range order[n+1:] {
+				if l[j].Type == h.Type && l[j].Chunk != nil {
+					if *l[j].Chunk == p+2 {
+						out[n] = p + 1
+					}
+					break
+				}
+			}
+		}
+		if out[n] >= 0 {
+			prev[h.Type] = out[n]
+		}
+	}
+	return out
+}

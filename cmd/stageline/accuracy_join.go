@@ -78,7 +78,8 @@ func (m *matching) upstream(v *foundVisit, in *correlate.Input) []string {
 }
 
 // join judges a visit with two or more distinct upstreams: the report must have the same set of
-// inputs and the same one last. A missed visit or an unknown arrival is wrong, too.
+// inputs and the same one last. A missed visit is wrong, too; one whose arrivals are not all known
+// makes no claim and is counted apart.
 func (s *scorer) join(tv *truthVisit, found *foundVisit) {
 	arrivals := s.visible(tv)
 	var from []string
@@ -99,7 +100,7 @@ func (s *scorer) join(tv *truthVisit, found *foundVisit) {
 	case s.recorder && arrivals[len(arrivals)-1].NS == nil: // the log cannot tell which came last
 	case slices.ContainsFunc(found.Inputs, func(in correlate.Input) bool { return in.At.NS == nil }):
 		s.unknownLast++
-		s.wrongJoin(tv, "an arrival is unknown")
+		s.example("joins unknown", "%s at %s: an arrival is unknown", tv.Request, tv.Stage)
 	default:
 		last := slices.MaxFunc(found.Inputs, func(a, b correlate.Input) int { return compareNS(s.inHand(&a).NS, s.inHand(&b).NS) })
 		if !slices.Contains(s.m.upstream(found, &last), arrivals[len(arrivals)-1].From) {

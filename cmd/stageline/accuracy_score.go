@@ -63,6 +63,7 @@ type Figures struct {
 	HopsMissed       int           `json:"hops_missed"`
 	HopsInvented     int           `json:"hops_invented"`
 	JoinsWrong       int           `json:"joins_wrong"`
+	JoinsUnknown     int           `json:"joins_unknown"`   // right inputs, but the report does not say which came last
 	SetApartShare    stat.Num      `json:"set_apart_share"` // of truth's ready, start and finish
 }
 
@@ -93,7 +94,6 @@ type AccuracyCounts struct {
 	HopsCounted    int            `json:"hops_known_by_count"`      // of the report: messages that the truth counts by type and has no stamps for
 	HopsOutside    int            `json:"hops_outside_truth"`       // of the report, to or from a process truth does not know
 	Joins          int            `json:"joins"`                    // truth's visits with two or more upstreams outside their process
-	JoinsUnknown   int            `json:"joins_unknown"`            // of the wrong ones: right inputs, but which came last is not known
 }
 
 // StageErrors are the errors at one stage of the truth.
@@ -305,7 +305,7 @@ func (s *scorer) result(runID string) *Accuracy {
 		Figures: Figures{
 			Hop: s.hop.errors(), Ready: s.ready.errors(), Start: s.start.errors(), Finish: s.finish.errors(),
 			IntervalCoverage: s.coverage.Share(), IntervalWidth: IntervalWidth{w.N, w.P50, w.P99, w.Max},
-			HopsMissed: s.missedHops + s.m.uncounted, HopsInvented: len(s.m.hopsInvented), JoinsWrong: s.wrong,
+			HopsMissed: s.missedHops + s.m.uncounted, HopsInvented: len(s.m.hopsInvented), JoinsWrong: s.wrong, JoinsUnknown: s.unknownLast,
 			SetApartShare: stat.Share(s.setApart, s.boundaries),
 		},
 		Counts: AccuracyCounts{
@@ -314,7 +314,7 @@ func (s *scorer) result(runID string) *Accuracy {
 			Boundaries: s.boundaries, SetApart: s.setApart, Hops: s.hops, HopsUntyped: s.m.untyped,
 			HopIdentity: identityShares(s.hopIdentity, s.hops), HopTiming: timingShares(s.hopTiming, sum(s.hopTiming)),
 			HopsInMemory: s.memory, MemoryClaimed: s.memoryShown, Segments: s.m.segments, HopsOutside: s.m.hopsOutside, HopsCounted: s.m.counted,
-			Joins: s.joins, JoinsUnknown: s.unknownLast,
+			Joins: s.joins,
 		},
 		Examples: []string{},
 	}
@@ -322,7 +322,7 @@ func (s *scorer) result(runID string) *Accuracy {
 		a.Stages = append(a.Stages, StageErrors{name, st.visits, st.missed, st.arrivals.errors(), st.ready.errors(), st.start.errors(), st.finish.errors(), st.departure.errors()})
 	}
 	sort.Slice(a.Stages, func(i, j int) bool { return a.Stages[i].Stage < a.Stages[j].Stage })
-	for _, kind := range []string{"requests missed", "visits missed", "visits invented", "hops missed", "hops invented", "joins wrong"} {
+	for _, kind := range []string{"requests missed", "visits missed", "visits invented", "hops missed", "hops invented", "joins wrong", "joins unknown"} {
 		a.Examples = append(a.Examples, s.examples[kind]...)
 	}
 	return a

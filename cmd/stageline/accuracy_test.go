@@ -173,14 +173,14 @@ func TestAccuracyOfFaultyReports(t *testing.T) {
 		{"wrong last input", func(q *correlate.RequestTimeline) { q.Visits[2].Inputs[0].At = seen(3_600_000) },
 			func(a *Accuracy) string { return fmt.Sprint(a.Figures.JoinsWrong, a.Examples) }, "1 [joins wrong: r1 at c: another input is last]"},
 		{"input lacking", func(q *correlate.RequestTimeline) { q.Visits[2].Inputs = q.Visits[2].Inputs[1:] },
-			func(a *Accuracy) string { return fmt.Sprint(a.Figures.JoinsWrong, a.Counts.JoinsUnknown) }, "1 0"},
+			func(a *Accuracy) string { return fmt.Sprint(a.Figures.JoinsWrong, a.Figures.JoinsUnknown) }, "1 0"},
 		{"input too many", func(q *correlate.RequestTimeline) {
 			q.Visits[2].Inputs = append(q.Visits[2].Inputs, correlate.Input{From: "front", At: seen(1), Hop: -1})
 		}, func(a *Accuracy) string { return fmt.Sprint(a.Figures.JoinsWrong) }, "1"},
 		{"arrival unknown", func(q *correlate.RequestTimeline) { q.Visits[2].Inputs[0].At = correlate.Point{} },
 			func(a *Accuracy) string {
-				return fmt.Sprint(a.Figures.JoinsWrong, a.Counts.JoinsUnknown, " ", errs(a.Stages[1].Arrivals))
-			}, "1 1 2/1 3.0 inf"},
+				return fmt.Sprint(a.Figures.JoinsWrong, a.Figures.JoinsUnknown, " ", errs(a.Stages[1].Arrivals))
+			}, "0 1 2/1 3.0 inf"},
 		{"other request", func(q *correlate.RequestTimeline) { q.Aliases = nil },
 			func(a *Accuracy) string {
 				return fmt.Sprint(a.Counts.RequestsMissed, a.Figures.HopsMissed, a.Figures.HopsInvented, a.Counts.VisitsInvented)

@@ -41,9 +41,8 @@ type recorder struct {
 	fresh map[uint32]int64     // followed processes to describe once they have set themselves up
 
 	cancel context.CancelFunc
-	done   chan error // closed ring, or the error that stopped the drain
-	empty  atomic.Bool
-	detail string // why recording ended by itself
+	done   chan error  // closed ring, or the error that stopped the drain
+	empty  atomic.Bool // recording ended because no target was left
 }
 
 // redescribeAfter is when a new process is looked at again for the sockets it has bound.

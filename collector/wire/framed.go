@@ -14,7 +14,6 @@ type framed struct {
 	end     uint64 // of the frame
 	h       header
 	broken  bool // bytes of this body are missing: what follows is not appended
-	whole   bool // all kept bodies are complete so far
 
 	body  []byte
 	parts []span

@@ -149,11 +149,11 @@ func validLine(b []byte) bool {
 
 // httpAt recognises a request or status line.
 func httpAt(t *tape, p uint64) sureness {
-	b, st := t.peekAt(p, 16)
+	b, _ := t.peekAt(p, 16)
 	if len(b) == 0 || !httpPrefix(b) {
 		return no
 	}
-	b, st = t.peekAt(p, 8<<10)
+	b, st := t.peekAt(p, 8<<10)
 	i := bytes.IndexByte(b, '\n')
 	switch {
 	case i >= 0 && validLine(b[:i]):

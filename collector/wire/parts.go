@@ -212,11 +212,11 @@ func (d *ndjson) step(s *stream) result {
 
 // linesAt recognises JSON lines: two whole ones, or more to come.
 func linesAt(t *tape, p uint64) sureness {
-	b, st := t.peekAt(p, 1)
+	b, _ := t.peekAt(p, 1)
 	if len(b) == 0 || b[0] != '{' {
 		return no
 	}
-	b, st = t.peekAt(p, maxBody)
+	b, st := t.peekAt(p, maxBody)
 	lines := 0
 	for len(b) > 0 && b[0] == '{' {
 		i := bytes.IndexByte(b, '\n')

@@ -22,11 +22,13 @@ the truth is opened.
   errors  absolute; what the report lacks is an infinite error (counted as missing)
   hop     errors of send and of receive, pooled
   coverage  share of truth's ready, start and finish inside [lo, hi]; lacking ones are not inside
-  joins   wrong when the set of inputs or the last of them differs, or is not known
+  joins   wrong when the set of inputs or the last of them differs; not known when the report does not say
   set apart  boundaries inside whose [lo, hi] a thread of the causal chain was runnable for 100 µs
 
 With --recorder, stamps that the truth does not have are skipped instead: an engine's own
-recorder does not stamp everything.
+recorder does not stamp everything. With --within, visits and hops that did not happen wholly
+between the first and the last record are matched but not judged: for a recorder that was
+attached to an engine at work.
 
 `
 
@@ -36,6 +38,7 @@ func runAccuracy(_ context.Context, args []string, stdout, _ io.Writer) error {
 	path := fs.String("truth", "", "the engine's own log, one JSON object a line")
 	asJSON := fs.Bool("json", false, "print one JSON object")
 	recorder := fs.Bool("recorder", false, "skip stamps that the truth does not have")
+	within := fs.Bool("within", false, "do not judge what lies partly outside the recording")
 	output := fs.StringP("output", "o", "", "file to write to; default stdout")
 	if err := parse(fs, args, 1, "REPORT.json or RUN"); err != nil {
 		return err
@@ -50,6 +53,9 @@ func runAccuracy(_ context.Context, args []string, stdout, _ io.Writer) error {
 	t, err := readTruth(*path)
 	if err != nil {
 		return err
+	}
+	if *within {
+		t.within(doc.FromNS, doc.ToNS)
 	}
 	a := score(match(doc, t), doc.Meta.RunID, *recorder)
 	return writeFile(*output, stdout, func(w io.Writer) error { return writeAccuracy(w, a, *asJSON) })

@@ -95,6 +95,10 @@ func (s *scorer) join(tv *truthVisit, found *foundVisit) {
 	switch {
 	case found == nil:
 		s.wrongJoin(tv, "the visit is missed")
+	case found.request.InFlight && s.noOtherInputs(found, from) && !s.sameInputs(found, from):
+		// What came in before the attach was not seen, and the report says so of the request.
+		s.unknownLast++
+		s.example("joins unknown", "%s at %s: in flight at attach", tv.Request, tv.Stage)
 	case !s.sameInputs(found, from):
 		s.wrongJoin(tv, "other inputs")
 	case s.recorder && arrivals[len(arrivals)-1].NS == nil: // the log cannot tell which came last
@@ -121,6 +125,11 @@ func (s *scorer) sameInputs(v *foundVisit, from []string) bool {
 			return false
 		}
 	}
+	return s.noOtherInputs(v, from)
+}
+
+// noOtherInputs: every input of the visit is from an upstream of the truth.
+func (s *scorer) noOtherInputs(v *foundVisit, from []string) bool {
 	for i := range v.Inputs {
 		if !slices.ContainsFunc(s.m.upstream(v, &v.Inputs[i]), func(n string) bool { return slices.Contains(from, n) }) {
 			return false

@@ -30,6 +30,7 @@ type matching struct {
 	carries        map[*truthHop]bool
 	counted        int                       // of the report: messages that the truth only counts
 	uncounted      int                       // that the truth counts and the report lacks, beyond hops missed
+	partial        map[string]bool           // requests that are not wholly inside the recording
 	left           map[string]map[string]int // by request and type: counted by the truth, not found yet
 	untyped        int                       // paired although the report's type is not one of the truth's
 	requestsMissed []string
@@ -50,7 +51,7 @@ func match(d *export.Document, t *truth) *matching {
 		truth: t, requests: map[string][]*correlate.RequestTimeline{}, byPID: map[uint32][]string{}, names: map[string]bool{},
 		types: map[string]bool{}, byStage: map[string][]uint32{},
 		visits: map[*truthVisit]*foundVisit{}, hops: map[*truthHop]*foundHop{}, taken: map[any]bool{},
-		carries: map[*truthHop]bool{}, left: map[string]map[string]int{},
+		carries: map[*truthHop]bool{}, left: map[string]map[string]int{}, partial: map[string]bool{},
 	}
 	for _, s := range t.stages {
 		m.names[s.Name] = true
@@ -70,7 +71,7 @@ func match(d *export.Document, t *truth) *matching {
 		m.index(&d.Requests[i])
 	}
 	for _, id := range t.requests {
-		if len(m.requests[id]) == 0 {
+		if len(m.requests[id]) == 0 && m.judged(id) {
 			m.requestsMissed = append(m.requestsMissed, id)
 		}
 		m.matchVisits(id)
@@ -80,12 +81,22 @@ func match(d *export.Document, t *truth) *matching {
 	for i := range d.Requests {
 		m.leftOver(&d.Requests[i])
 	}
-	for _, byType := range m.left {
+	for id, byType := range m.left {
+		if m.partial[id] {
+			continue // what was counted may lie before or after the recording
+		}
 		for _, n := range byType {
 			m.uncounted += n
 		}
 	}
 	return m
+}
+
+// judged: some of the request lies inside the recording.
+func (m *matching) judged(id string) bool {
+	return len(m.truth.visits[id])+len(m.truth.hops[id]) == 0 ||
+		slices.ContainsFunc(m.truth.visits[id], func(v *truthVisit) bool { return !v.outside }) ||
+		slices.ContainsFunc(m.truth.hops[id], func(h *truthHop) bool { return !h.outside })
 }
 
 // budget is what the truth counts of a request beyond the hops it has stamps for.
@@ -94,9 +105,12 @@ func (m *matching) budget(id string) {
 		return
 	}
 	left := maps.Clone(m.truth.messages[id])
+	whole := true
 	for _, h := range m.truth.hops[id] {
 		left[h.Type]--
+		whole = whole && !h.outside
 	}
+	m.partial[id] = !whole
 	for typ, n := range left {
 		if n <= 0 {
 			delete(left, typ)

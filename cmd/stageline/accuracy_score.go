@@ -93,6 +93,7 @@ type AccuracyCounts struct {
 	Segments       int            `json:"segments_beside_messages"` // of the report: at most one for each message of the truth
 	HopsCounted    int            `json:"hops_known_by_count"`      // of the report: messages that the truth counts by type and has no stamps for
 	HopsOutside    int            `json:"hops_outside_truth"`       // of the report, to or from a process truth does not know
+	OutsideSpan    int            `json:"outside_span"`             // of the truth: visits and hops not wholly inside the recording, not judged (--within)
 	Joins          int            `json:"joins"`                    // truth's visits with two or more upstreams outside their process
 }
 
@@ -147,6 +148,7 @@ type scorer struct {
 	visits, hops, memory      int
 	missedVisits, missedHops  int
 	memoryShown               int
+	outsideSpan               int
 	joins, wrong, unknownLast int
 	stages                    map[string]*stageSet
 	examples                  map[string][]string
@@ -201,6 +203,10 @@ func (s *scorer) stage(name string) *stageSet {
 }
 
 func (s *scorer) visit(tv *truthVisit) {
+	if tv.outside {
+		s.outsideSpan++
+		return
+	}
 	st := s.stage(tv.Stage)
 	s.visits++
 	st.visits++
@@ -276,6 +282,10 @@ func (s *scorer) oneHop(th *truthHop) {
 		}
 		return
 	}
+	if th.outside {
+		s.outsideSpan++
+		return
+	}
 	s.hops++
 	var h correlate.Hop
 	if found == nil {
@@ -314,7 +324,7 @@ func (s *scorer) result(runID string) *Accuracy {
 			Boundaries: s.boundaries, SetApart: s.setApart, Hops: s.hops, HopsUntyped: s.m.untyped,
 			HopIdentity: identityShares(s.hopIdentity, s.hops), HopTiming: timingShares(s.hopTiming, sum(s.hopTiming)),
 			HopsInMemory: s.memory, MemoryClaimed: s.memoryShown, Segments: s.m.segments, HopsOutside: s.m.hopsOutside, HopsCounted: s.m.counted,
-			Joins: s.joins,
+			Joins: s.joins, OutsideSpan: s.outsideSpan,
 		},
 		Examples: []string{},
 	}

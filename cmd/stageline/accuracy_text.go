@@ -16,6 +16,9 @@ func accuracyText(out io.Writer, a *Accuracy) error {
 		a.RunID, a.Source, c.Requests, c.RequestsMissed, c.Visits, c.VisitsMissed, c.VisitsInvented)
 	fmt.Fprintf(w, "  hops      %d: %d missed, %d invented; %d in memory are not covered; beside them %d known by count alone, %d segments, %d hops to outside\n",
 		c.Hops, f.HopsMissed, f.HopsInvented, c.HopsInMemory, c.HopsCounted, c.Segments, c.HopsOutside)
+	if c.OutsideSpan > 0 {
+		fmt.Fprintf(w, "  %d visits and hops of the truth are not wholly inside the recording and not judged\n", c.OutsideSpan)
+	}
 	fmt.Fprintf(w, "  joins     %d: %d wrong, %d not known\n", c.Joins, f.JoinsWrong, f.JoinsUnknown)
 	fmt.Fprintf(w, "  visits    exact %s  paired %s  ordered %s  unknown %s\n", pct(a.Identity.Exact), pct(a.Identity.Paired), pct(a.Identity.Ordered), pct(a.Identity.Unknown))
 	fmt.Fprintf(w, "  times     seen %s  bounded %s  unknown %s of %d ready, start and finish; set apart %s\n", pct(a.Timing.Seen), pct(a.Timing.Bounded), pct(a.Timing.Unknown), c.Boundaries, pct(f.SetApartShare))

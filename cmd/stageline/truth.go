@@ -43,6 +43,8 @@ type truthVisit struct {
 	Start     *int64         `json:"start_ns"`
 	Finish    *int64         `json:"finish_ns"`
 	Departure *int64         `json:"departure_ns"`
+
+	outside bool // partly before or after the recording: matched, not judged
 }
 
 type truthHop struct {
@@ -55,6 +57,8 @@ type truthHop struct {
 	Send      *int64 `json:"send_ns"`
 	Recv      *int64 `json:"recv_ns"`
 	Transport string `json:"transport"`
+
+	outside bool // as of a visit
 }
 
 // memory is the transport of a hop inside one process, which no kernel event shows.
@@ -130,6 +134,23 @@ func (t *truth) line(b []byte) (request string, err error) {
 		return "", fmt.Errorf("unknown kind %.20q", head.T)
 	}
 	return head.Request, err
+}
+
+// within marks what did not happen wholly between two moments of a recording. It is still matched, so
+// that what the report has of it is no invention, but its absence is not held against the report.
+func (t *truth) within(fromNS, toNS int64) {
+	out := func(ns *int64) bool { return ns != nil && (*ns < fromNS || *ns > toNS) }
+	for _, l := range t.visits {
+		for _, v := range l {
+			v.outside = out(v.Ready) || out(v.Start) || out(v.Finish) || out(v.Departure) ||
+				slices.ContainsFunc(v.Arrivals, func(a truthArrival) bool { return out(a.NS) })
+		}
+	}
+	for _, l := range t.hops {
+		for _, h := range l {
+			h.outside = out(h.Send) || out(h.Recv)
+		}
+	}
 }
 
 // sort puts visits and hops in order of time, because a log may be written stage by stage.

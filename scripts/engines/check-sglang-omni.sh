@@ -5,12 +5,12 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
-out=${1:?usage: check-sglang-omni.sh OUT [-n N] [-c C] [--compute sleep|gil] [--graph aggregate|speech] [--image-bytes N]}
+out=${1:?usage: check-sglang-omni.sh OUT [-n N] [-c C] [--compute sleep|gil] [--graph aggregate|speech] [--image-bytes N] [--late SECONDS]}
 shift
-n=300 c=4 compute=sleep graph=aggregate image=0 port=18710
+n=300 c=4 compute=sleep graph=aggregate image=0 port=18710 late=
 while [ $# -gt 1 ]; do
 	case $1 in
-	-n) n=$2 ;; -c) c=$2 ;; --compute) compute=$2 ;; --graph) graph=$2 ;; --image-bytes) image=$2 ;; --port) port=$2 ;;
+	-n) n=$2 ;; -c) c=$2 ;; --compute) compute=$2 ;; --graph) graph=$2 ;; --image-bytes) image=$2 ;; --port) port=$2 ;; --late) late=$2 ;;
 	*) echo "check-sglang-omni: no option $1" >&2; exit 2 ;;
 	esac
 	shift 2
@@ -35,13 +35,28 @@ if int(sys.argv[1]):
     body["images"] = ["x" * int(sys.argv[1])]
 json.dump(body, sys.stdout)
 PY
-"$repo/bin/stageline" profile -u "$(field 'd["url"]')" -p "$(field '",".join(map(str,d["pids"]))')" -c "$c" -n "$n" \
-	--body-template "$out/body.json" -o "$out/run" >"$out/report.txt" || [ $? = 4 ]
+pids=$(field '",".join(map(str,d["pids"]))')
+url=$(field 'd["url"]')
+within=()
+if [ -z "$late" ]; then
+	"$repo/bin/stageline" profile -u "$url" -p "$pids" -c "$c" -n "$n" --body-template "$out/body.json" -o "$out/run" >"$out/report.txt" || [ $? = 4 ]
+else
+	# Attach while requests are in flight; the load's own record stays outside the run.
+	"$repo/bin/stageline" load -u "$url" -c "$c" -n "$n" --body-template "$out/body.json" >"$out/load.txt" &
+	load=$!
+	sleep "$late"
+	"$repo/bin/stageline" record -p "$pids" -o "$out/run" >"$out/record.txt" &
+	recorder=$!
+	wait "$load"
+	kill -INT "$recorder"
+	wait "$recorder"
+	within=(--within)
+fi
 "$repo/bin/stageline" report "$out/run" --json --accept-inconclusive -o "$out/report.json" || [ $? = 4 ]
 kill -TERM "$server"
 wait "$server" || true
 trap - EXIT
 "$here/sglang-omni.sh" truth "$out/engine/recorder" >"$out/truth.jsonl"
-"$repo/bin/stageline" accuracy "$out/report.json" --truth "$out/truth.jsonl" --recorder --json -o "$out/accuracy.json"
-"$repo/bin/stageline" accuracy "$out/report.json" --truth "$out/truth.jsonl" --recorder
-python3 "$here/sglang_omni/complete.py" "$out/report.json" "$out/truth.jsonl"
+"$repo/bin/stageline" accuracy "$out/report.json" --truth "$out/truth.jsonl" --recorder "${within[@]}" --json -o "$out/accuracy.json"
+"$repo/bin/stageline" accuracy "$out/report.json" --truth "$out/truth.jsonl" --recorder "${within[@]}"
+[ -n "$late" ] || python3 "$here/sglang_omni/complete.py" "$out/report.json" "$out/truth.jsonl"

@@ -28,6 +28,7 @@ type command struct {
 
 var commands = []command{
 	{"doctor", "what this host allows, and how to mend what is missing", runDoctor},
+	{"ps", "engines found, their processes and stages", runPS},
 	{"record", "attach to running processes and record them", runRecord},
 	{"profile", "record while sending a load, then report", runProfile},
 	{"load", "send a planned load and record its times", runLoad},

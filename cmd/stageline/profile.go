@@ -53,7 +53,7 @@ func profileRun(ctx context.Context, o profileOptions, stderr io.Writer) (loadge
 	rec.wait(quiet)
 	cancel()
 	_, errStop := rec.stop()
-	rec.sayStopped(stderr)
+	rec.sayEnded(stderr)
 	if errStop != nil {
 		return sum, fmt.Errorf("record into %s: %w; what was recorded before is kept, complete it with: stageline seal %s", o.Record.OutDir, errStop, o.Record.OutDir)
 	}
@@ -95,6 +95,9 @@ func runProfile(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	}
 	if err := rf.write(stdout, r); err != nil {
 		return err
+	}
+	if sum.Success == 0 && sum.Planned > 0 {
+		return fmt.Errorf("none of %d requests to %s succeeded: %s", sum.Planned, lc.URL, sum.FirstError)
 	}
 	return rf.judge(r)
 }

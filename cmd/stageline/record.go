@@ -127,7 +127,7 @@ func runRecord(ctx context.Context, args []string, stdout, stderr io.Writer) err
 // finishRecording stops, seals, and says what the run holds.
 func finishRecording(rec *recorder, dir string, stdout, stderr io.Writer) error {
 	stats, err := rec.stop()
-	rec.sayStopped(stderr)
+	rec.sayEnded(stderr)
 	if err != nil {
 		return fmt.Errorf("record into %s: %w; what was recorded before is kept, complete it with: stageline seal %s", dir, err, dir)
 	}

@@ -40,6 +40,8 @@ type recorder struct {
 	procs map[uint32]*run.Proc // described targets
 	fresh map[uint32]int64     // followed processes to describe once they have set themselves up
 
+	exits []run.Proc // of targets, in order; see exitWatch
+
 	cancel context.CancelFunc
 	done   chan error  // closed ring, or the error that stopped the drain
 	empty  atomic.Bool // recording ended because no target was left
@@ -103,7 +105,7 @@ func (r *recorder) openDrain() error {
 	var err error
 	r.d, err = drain.New(drain.Config{
 		Maps: drain.Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture},
-		Sink: r.w, Rules: engine.GenericRules(), IDs: ids,
+		Sink: exitWatch{r.w, r}, Rules: engine.GenericRules(), IDs: ids,
 		Describe: r.describe, Misses: r.progs.Misses, Tick: r.tick,
 	})
 	return err
@@ -222,8 +224,33 @@ func (r *recorder) optionTable() map[string]string {
 	return m
 }
 
-// sayStopped tells the user when recording ended because nothing was left to record.
-func (r *recorder) sayStopped(stderr io.Writer) {
+// exitWatch passes records on and remembers which processes ended.
+type exitWatch struct {
+	run.Sink
+	r *recorder
+}
+
+// Proc notes an exit on its way to the run.
+func (x exitWatch) Proc(p *run.Proc) {
+	if p.Event == run.ProcExit && p.TID == p.TGID && len(x.r.exits) < 1000 {
+		x.r.exits = append(x.r.exits, *p)
+	}
+	x.Sink.Proc(p)
+}
+
+// sayEnded tells the user which of the named processes ended, and how, and whether that ended the
+// recording. Call it after stop.
+func (r *recorder) sayEnded(stderr io.Writer) {
+	for _, p := range r.exits {
+		if d := r.procs[p.TGID]; d == nil || !d.Target {
+			continue
+		}
+		how := fmt.Sprintf("exited with status %d", p.ExitCode>>8&0xff)
+		if sig := p.ExitCode & 0x7f; sig != 0 {
+			how = fmt.Sprintf("was killed by signal %d", sig)
+		}
+		fmt.Fprintf(stderr, "stageline: process %d (%s) %s while it was recorded\n", p.TGID, p.Comm, how)
+	}
 	if r.empty.Load() {
 		fmt.Fprintln(stderr, "stageline: all recorded processes have exited; the run is complete up to there")
 	}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/stageline/stageline/collector/attach"
+	"github.com/stageline/stageline/collector/engine"
+	"github.com/stageline/stageline/collector/run"
+)
+
+const psUsage = `usage: stageline ps [PID…] [--json]
+
+Lists the processes of engines that are known by name, with the stage each one holds and the rule
+that says so; with PIDs, those processes and their children, whatever they are.
+
+`
+
+// foundProcess is one row of ps.
+type foundProcess struct {
+	PID     uint32   `json:"pid"`
+	PPID    uint32   `json:"ppid"`
+	Engine  string   `json:"engine"`
+	Stage   string   `json:"stage"`
+	Rule    string   `json:"rule"`
+	Bound   []string `json:"bound"`
+	Command string   `json:"command"`
+}
+
+// runPS is `stageline ps`.
+func runPS(_ context.Context, args []string, stdout, _ io.Writer) error {
+	fs := newFlags("ps", psUsage, stdout)
+	asJSON := fs.Bool("json", false, "print JSON")
+	if err := parseFlags(fs, args); err != nil {
+		return err
+	}
+	pids, err := parsePIDs(fs.Args())
+	if err != nil {
+		return err
+	}
+	rows, err := findProcesses(pids)
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		e := json.NewEncoder(stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(rows)
+	}
+	if len(rows) == 0 {
+		return errors.New("no engine was recognised: name its processes, stageline ps PID…, to see what is known of them")
+	}
+	tw := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, "PID\tPPID\tENGINE\tSTAGE\tNAMED BY\tBOUND\tCOMMAND")
+	for _, r := range rows {
+		fmt.Fprintf(tw, "%d\t%d\t%s\t%s\t%s\t%d\t%.60s\n", r.PID, r.PPID, r.Engine, r.Stage, r.Rule, len(r.Bound), r.Command)
+	}
+	return tw.Flush()
+}
+
+func findProcesses(pids []uint32) ([]foundProcess, error) {
+	named := len(pids) > 0
+	for _, p := range pids {
+		if _, err := attach.Describe(p); err != nil {
+			return nil, err
+		}
+		pids = append(pids, attach.Children(p)...)
+	}
+	if !named {
+		ents, err := os.ReadDir("/proc")
+		if err != nil {
+			return nil, fmt.Errorf("list processes: %w", err)
+		}
+		for _, e := range ents {
+			if n, err := strconv.ParseUint(e.Name(), 10, 32); err == nil {
+				pids = append(pids, uint32(n))
+			}
+		}
+	}
+	rows := []foundProcess{}
+	seen := map[uint32]bool{}
+	for _, pid := range pids {
+		p, err := attach.Describe(pid)
+		if err != nil || seen[pid] {
+			continue // it ended since
+		}
+		seen[pid] = true
+		if r := describeRow(p); named || r.Engine != "generic" {
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+func describeRow(p *run.Proc) foundProcess {
+	name, rule, eng := engine.StageOf(engine.ProcView{TGID: p.TGID, PPID: p.PPID, Comm: p.Comm, Exe: p.Exe, Cmdline: p.Cmdline, Bound: p.Bound})
+	return foundProcess{PID: p.TGID, PPID: p.PPID, Engine: eng, Stage: name, Rule: rule, Bound: p.Bound, Command: strings.Join(p.Cmdline, " ")}
+}

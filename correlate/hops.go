@@ -155,20 +155,23 @@ func sendPoint(c *crossing) Point {
 
 // recvPoint is when the read that brought the last byte returned.
 func recvPoint(c *crossing) Point {
-	if m := c.recv; m != nil {
-		if m.LastExitNS > 0 {
-			return seen(m.LastExitNS, "read returned")
-		}
-		return unknown("read not complete")
+	var lo int64
+	if c.send != nil {
+		lo = c.send.FirstEnterNS
 	}
-	if !c.to.PosAbsolute && !c.to.received.aligned {
+	var end uint64 // in the receiver's positions
+	switch m := c.recv; {
+	case m != nil && m.LastExitNS > 0:
+		return seen(m.LastExitNS, "read returned")
+	case m != nil: // the call of its last byte was lost
+		lo, end = max(lo, m.FirstEnterNS), c.to.absolute(m.End)
+	case c.to.PosAbsolute:
+		end = c.to.absolute(c.send.End)
+	case c.to.received.aligned:
+		end = c.send.End - uint64(c.to.received.base)
+	default:
 		return unknown("receive not seen")
 	}
-	end := c.send.End
-	if !c.to.PosAbsolute {
-		end -= uint64(c.to.received.base)
-	}
-	lo := c.send.FirstEnterNS
 	at, ok := c.to.received.reached(end)
 	if !ok || lo == 0 || at.exit < lo {
 		return unknown("receive not seen")

@@ -331,7 +331,10 @@ func (w *window) start(ready, first interval) interval {
 	compute := w.p.thread(mine.TID)
 	in := w.pastLocks(compute, mine.InNS)
 	s.ns, s.rule = max(ready.lo, in), "idle compute woken"
-	s.lo, s.by = max(ready.lo, mine.InNS), []uint32{mine.TID}
+	s.by = []uint32{mine.TID}
+	if len(w.role.compute) == 1 {
+		s.lo = max(ready.lo, mine.InNS)
+	} // else another one may take the work before the one that was woken gets a CPU
 	begun := afterCPU(compute, in, firstCPUNS)
 	if o, ok := compute.nextOff(in, begun, working); ok {
 		begun = o.OutNS

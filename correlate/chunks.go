@@ -103,10 +103,16 @@ func (t *Timeline) learnChunks(l []hop) {
 	}
 }
 
-// feedsStages reports that a stage sends data without a chunk number to another stage than the
-// entry: then its other messages are a stream beside its result.
+// feedsStages reports that a stage sends data to another stage than the entry beside its most
+// frequent messages: those are then a stream beside its result.
 func (g *group) feedsStages(l []hop) bool {
-	return slices.ContainsFunc(g.out, func(i int) bool { return l[i].Chunk == nil && l[i].to != nil && !l[i].to.entry })
+	most := largestClass(l, g.out)
+	for n, i := range g.out {
+		if l[i].to != nil && !l[i].to.entry && !slices.Contains(most, n) {
+			return true
+		}
+	}
+	return false
 }
 
 // equalSets allows for a lost message in every eight.

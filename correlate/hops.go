@@ -60,7 +60,42 @@ func (t *Timeline) buildHops(r *request) []hop {
 		return int(min(max(int64(a.seq)-int64(b.seq), -1), 1))
 	})
 	t.ackBySegment(out)
+	t.nameUnstated(out)
 	return out
+}
+
+// nameUnstated decides for messages that state no stage, at a process that holds several: an answer
+// belongs to the stage that it answers, data to the stage whose own messages of this request came
+// last before it.
+func (t *Timeline) nameUnstated(l []hop) {
+	for i := range l {
+		h := &l[i]
+		if h.c == nil || h.from == nil || h.to == nil {
+			continue
+		}
+		from, to := h.c.any().From, h.c.any().To
+		if from == "" && len(t.hosts(h.from)) > 1 {
+			for j := i - 1; j >= 0; j-- {
+				d := &l[j]
+				if h.control && d.ToTGID == h.FromTGID && d.FromTGID == h.ToTGID && !d.control {
+					h.From = d.To
+					break
+				}
+				if !h.control && d.FromTGID == h.FromTGID && d.c != nil && d.c.any().From != "" && !d.control {
+					h.From = d.From
+					break
+				}
+			}
+		}
+		if to == "" && h.control && len(t.hosts(h.to)) > 1 {
+			for j := i - 1; j >= 0; j-- {
+				if d := &l[j]; d.FromTGID == h.ToTGID && d.ToTGID == h.FromTGID && !d.control {
+					h.To = d.From
+					break
+				}
+			}
+		}
+	}
 }
 
 // hopOf describes a crossing as a hop of r; false when it is none: inside one process, or to or
@@ -155,20 +190,23 @@ func sendPoint(c *crossing) Point {
 
 // recvPoint is when the read that brought the last byte returned.
 func recvPoint(c *crossing) Point {
-	if m := c.recv; m != nil {
-		if m.LastExitNS > 0 {
-			return seen(m.LastExitNS, "read returned")
-		}
-		return unknown("read not complete")
+	var lo int64
+	if c.send != nil {
+		lo = c.send.FirstEnterNS
 	}
-	if !c.to.PosAbsolute && !c.to.received.aligned {
+	var end uint64 // in the receiver's positions
+	switch m := c.recv; {
+	case m != nil && m.LastExitNS > 0:
+		return seen(m.LastExitNS, "read returned")
+	case m != nil: // the call of its last byte was lost
+		lo, end = max(lo, m.FirstEnterNS), c.to.absolute(m.End)
+	case c.to.PosAbsolute:
+		end = c.to.absolute(c.send.End)
+	case c.to.received.aligned:
+		end = c.send.End - uint64(c.to.received.base)
+	default:
 		return unknown("receive not seen")
 	}
-	end := c.send.End
-	if !c.to.PosAbsolute {
-		end -= uint64(c.to.received.base)
-	}
-	lo := c.send.FirstEnterNS
 	at, ok := c.to.received.reached(end)
 	if !ok || lo == 0 || at.exit < lo {
 		return unknown("receive not seen")

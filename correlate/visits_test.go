@@ -118,6 +118,29 @@ func TestStages(t *testing.T) {
 			hop vocoder[20]>api[10] complete unix 300>320 exact
 			visit talker[20] in=api@170 ready=170..300 start=170..300 finish=170..300 dep=170..300 exact
 			visit vocoder[20] in= ready=170..300 start=170..300 finish=170..300 dep=300 exact`},
+		{"two stages in one process, a message that states none after one that does", `
+			proc 10 api
+			proc 20 join bound=/run/x/stage_join.sock
+			proc 30 talker
+			client 1
+			unix 2 3
+			unix 4 5
+			base 2 3 0
+			base 3 2 0
+			base 4 5 0` + entry + `
+			send 2 10 150-160 0+50 data id=req-1 to=join
+			recv 3 20 155-170 0+50 data id=req-1 to=join
+			send 3 20 300-310 0+40 stream id=req-1 from=thinker
+			recv 2 10 305-320 0+40 stream id=req-1 from=thinker
+			send 4 20 330-335 0+40 add id=req-1
+			recv 5 30 332-340 0+40 add id=req-1`, `
+			request req-1 unknown entry=110 exit=?
+			hop api[10]>join[20] data unix 150>170 exact
+			hop thinker[20]>api[10] stream unix 300>320 exact
+			hop thinker[20]>talker[30] add unix 330>340 exact
+			visit join[20] in=api@170 ready=170..330 start=170..330 finish=170..330 dep=170..330 exact
+			visit thinker[20] in= ready=170..330 start=170..330 finish=170..330 dep=330 exact
+			visit talker[30] in=thinker@340 ready=? start=? finish=? dep=? exact`},
 		{"replicas: one stage, two processes", `
 			proc 10 api
 			proc 20 encoder

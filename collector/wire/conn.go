@@ -112,19 +112,26 @@ func (c *Conn) Expire(nowNS int64) {
 	c.settle()
 }
 
-// CaptureHint returns how many bytes of each call this Conn can use.
+// CaptureHint returns how many bytes of each call this Conn can use: as much as there is while the
+// protocol is unknown, because what decides it may lie deep in a call, and for framed protocols,
+// because small frames share a write; little once the streams are known to be opaque.
 func (c *Conn) CaptureHint() int {
+	opaque := false
 	for i := range c.dirs {
-		if d := c.dirs[i].dec; d != nil {
-			switch d.proto() {
-			case "zmtp":
-				return captureZMTP
-			case "http1":
-				return captureHTTP
-			}
+		s := &c.dirs[i]
+		switch {
+		case s.dec != nil && s.dec.proto() == "http1":
+			return captureHTTP
+		case s.dec != nil:
+			return captureFramed
+		case s.mode == modeOpaque:
+			opaque = true
 		}
 	}
-	return captureDefault
+	if opaque {
+		return captureOpaque
+	}
+	return captureFramed
 }
 
 // Close gives up all holes and emits what is complete. Messages whose end was not seen are

@@ -48,9 +48,9 @@ const (
 	maxUndecided  = 64 << 10 // captured bytes held while the protocol is unknown
 	maxFrame      = 1 << 40  // no length field beyond this is believed
 
-	captureDefault = 1 << 10
-	captureHTTP    = 4 << 10 // heads with cookies, ids behind a first message
-	captureZMTP    = 8 << 10 // libzmq coalesces small frames into writes of 8192 bytes
+	captureOpaque = 1 << 10
+	captureHTTP   = 4 << 10 // heads with cookies, ids behind a first message
+	captureFramed = 8 << 10 // libzmq coalesces small frames into writes of 8192 bytes; others do the like
 )
 
 // Chunk is the data of one successful io call: Len bytes of the stream from Pos, of which the

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stageline/stageline/collector/run"
+	"github.com/stageline/stageline/correlate"
+	"github.com/stageline/stageline/export"
+)
+
+// Nobody tells the recorder what is sent: requests of a foreign client are found at the entry, and
+// have the hops that the product's own load has on the same pipeline.
+func TestLiveDiscovery(t *testing.T) {
+	needLive(t)
+	const n, c = 24, 4
+	id := func(i int) string { return fmt.Sprintf("same-%06d", i+1) }
+	for _, seed := range []string{"4", "5"} {
+		t.Run("seed-"+seed, func(t *testing.T) {
+			profiled := profileChat(t, seed, n, c)
+			dir := workDir(t)
+			doc, tr := recordForeign(t, dir, seed, &chatLoad{n: n, id: id}, c)
+			a, _ := compareSome(doc, tr, allOf(tr))
+			wantAllRight(t, a, n)
+			if len(doc.Requests) != n {
+				t.Errorf("%d requests discovered, want %d", len(doc.Requests), n)
+			}
+			for i := range doc.Requests {
+				q := &doc.Requests[i]
+				if q.Source != "discovered" || q.Client != nil || q.InFlight {
+					t.Errorf("%s: source %q, client %v, in flight %v", q.ID, q.Source, q.Client, q.InFlight)
+				}
+				want := profiled[q.ID]
+				if got := hopCounts(q); !maps.Equal(got, want) {
+					t.Errorf("%s: hops %v, under the product's own load %v", q.ID, got, want)
+				}
+			}
+		})
+	}
+}
+
+// profileChat runs the product's own load and returns each request's hops.
+func profileChat(t *testing.T, seed string, n, c int) map[string]map[hopKey]int {
+	t.Helper()
+	dir := workDir(t)
+	e := startEngine(t, dir, nil, "--seed", seed)
+	template := filepath.Join(dir, "body.json")
+	if err := os.WriteFile(template, []byte(strings.Replace(chatBody, "%s", "{{id}}", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := stageline(t, "profile", "-u", e.URL, "-p", e.pids(), "-c", fmt.Sprint(c), "-n", fmt.Sprint(n),
+		"--id-prefix", "same", "--body-template", template, "-o", filepath.Join(dir, "run"))
+	o.want(t, exitOK, fmt.Sprintf("%d of %d requests succeeded", n, n))
+	e.stop(t)
+	out := map[string]map[hopKey]int{}
+	doc := loadDocument(t, filepath.Join(dir, "run"))
+	for i := range doc.Requests {
+		out[doc.Requests[i].ID] = hopCounts(&doc.Requests[i])
+	}
+	if len(out) != n {
+		t.Errorf("the profile has %d requests, want %d", len(out), n)
+	}
+	return out
+}
+
+// recordForeign records the pipeline under another client's load.
+func recordForeign(t *testing.T, dir, seed string, l *chatLoad, c int) (*export.Document, *truth) {
+	t.Helper()
+	e := startEngine(t, dir, nil, "--seed", seed)
+	r := startRecord(t, "-p", e.pids(), "-o", filepath.Join(dir, "run"))
+	l.url = e.URL
+	l.start(t.Context(), c)
+	l.finish(t)
+	r.interrupt(t).want(t, exitOK)
+	e.stop(t)
+	return loadDocument(t, filepath.Join(dir, "run")), loadTruth(t, e.truth)
+}
+
+// A client that sends no id at all: the engine mints one, and everything is found under it. Seed 3
+// wraps ids inside the pipeline.
+func TestLiveDiscoveryWithoutIDs(t *testing.T) {
+	needLive(t)
+	const n = 24
+	for _, seed := range []string{"4", "3"} {
+		t.Run("seed-"+seed, func(t *testing.T) {
+			doc, tr := recordForeign(t, workDir(t), seed, &chatLoad{n: n}, 4)
+			a, _ := compareSome(doc, tr, allOf(tr))
+			wantAllRight(t, a, n)
+			if len(doc.Requests) != n {
+				t.Errorf("%d requests discovered, want %d", len(doc.Requests), n)
+			}
+		})
+	}
+}
+
+// Attached while 8 requests are in flight: what came later is complete, what was under way is
+// graded down, and nothing is claimed that the truth does not have.
+func TestLiveAttachInFlight(t *testing.T) {
+	needLive(t)
+	dir := workDir(t)
+	e := startEngine(t, dir, nil, "--seed", "1")
+	l := &chatLoad{url: e.URL, n: 80, id: func(i int) string { return fmt.Sprintf("mid-%06d", i) }}
+	l.start(t.Context(), 8)
+	l.await(t, 12)
+	r := startRecord(t, "-p", e.pids(), "-o", filepath.Join(dir, "run"))
+	attached := run.Mono()
+	l.finish(t)
+	r.interrupt(t).want(t, exitOK)
+	e.stop(t)
+	doc, tr := loadDocument(t, filepath.Join(dir, "run")), loadTruth(t, e.truth)
+
+	later := l.ids(func(sent, _ int64) bool { return sent > attached })
+	a, _ := compareSome(doc, tr, later)
+	wantAllRight(t, a, len(later))
+
+	earlier := l.ids(func(sent, _ int64) bool { return sent <= attached })
+	_, m := compareSome(doc, tr, earlier)
+	if len(m.hopsInvented) > 0 || len(m.visitsInvented) > 0 {
+		t.Errorf("of requests in flight at attach %d hops and %d visits are invented", len(m.hopsInvented), len(m.visitsInvented))
+	}
+	wrongInputs(t, m)
+	inFlight := l.ids(func(sent, end int64) bool { return sent < doc.FromNS && end > attached })
+	if len(inFlight) < 7 {
+		t.Fatalf("%d requests were in flight at attach, want 7 or 8: the test does not test", len(inFlight))
+	}
+	flagged := 0
+	for i := range doc.Requests {
+		q := &doc.Requests[i]
+		for _, name := range names(q) {
+			switch {
+			case inFlight[name] && !q.InFlight:
+				t.Errorf("%s was under way at attach and is not marked", name)
+			case inFlight[name]:
+				flagged++
+			case later[name] && q.InFlight:
+				t.Errorf("%s came after attach and is marked as under way", name)
+			}
+		}
+	}
+	t.Logf("%d requests in flight at attach, %d found and marked; %d later", len(inFlight), flagged, len(later))
+	if flagged == 0 {
+		t.Error("no request that was under way is in the report")
+	}
+}
+
+// wrongInputs fails for each input of a matched visit that the truth's visit did not have, and for
+// each seen hop that is not where the truth puts it.
+func wrongInputs(t *testing.T, m *matching) {
+	t.Helper()
+	for tv, v := range m.visits {
+		had := map[string]bool{}
+		for _, a := range tv.Arrivals {
+			had[a.From] = true
+		}
+		for _, in := range v.Inputs {
+			if !had[in.From] {
+				t.Errorf("%s at %s: input from %q, truth has %v", tv.Request, tv.Stage, in.From, had)
+			}
+		}
+	}
+	for th, h := range m.hops {
+		for _, end := range []struct {
+			p     correlate.Point
+			truth *int64
+		}{{h.Send, th.Send}, {h.Recv, th.Recv}} {
+			if end.p.Timing == correlate.TimingSeen && (*end.p.NS-*end.truth > wrongNS || *end.truth-*end.p.NS > wrongNS) {
+				t.Errorf("%s: hop %s → %s %s is seen %d µs from the truth", th.Request, th.From, th.To, th.Type, (*end.p.NS-*end.truth)/1000)
+			}
+		}
+	}
+}
+
+// wrongNS tells a wrong pairing from a late stamp on a loaded machine.
+const wrongNS = 5e6

@@ -13,9 +13,12 @@
 #define SOCK_DGRAM 2
 #define PIPE_SCAN 16 /* default ring of a pipe; fuller ones: queued unknown */
 
+/*
+ * Nothing tells us that a socket is gone, so the table forgets the streams that were used longest
+ * ago. One that comes back after that starts at position 0, which user space recognises.
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, struct sl_stream_key);
 	__type(value, struct sl_stream);
@@ -23,9 +26,8 @@ struct {
 
 /* Bytes of each call to capture, set by user space once it knows the protocol; absent = default. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 65536);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 32768);
 	__type(key, struct sl_ep);
 	__type(value, __u32);
 } sl_capture SEC(".maps");

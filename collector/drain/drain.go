@@ -60,6 +60,7 @@ type Drain struct {
 	startNS int64
 	loss    lossReader
 	stats   Stats
+	shed    uint64      // times the budget made a decoder give something up
 	held    wire.Budget // bytes that all decoders hold
 
 	io     run.IO
@@ -117,17 +118,13 @@ func (d *Drain) Finish() (Stats, error) {
 	err := d.empty()
 	now := run.Mono()
 	d.housekeeping(now)
-	var shed uint64
 	for _, e := range d.ordered() {
 		e.finish(d, now)
-		if e.conn != nil {
-			shed += e.conn.Stats().Shed
-		}
 	}
-	if shed > 0 {
-		d.cfg.Sink.Loss(&run.Loss{FromNS: d.startNS, ToNS: now, Reason: "decoder-memory", What: "stream", N: shed})
+	if d.shed > 0 {
+		d.cfg.Sink.Loss(&run.Loss{FromNS: d.startNS, ToNS: now, Reason: "decoder-memory", What: "stream", N: d.shed})
 	}
-	d.stats.Endpoints = len(d.eps)
+	d.stats.Endpoints = int(d.next)
 	return d.stats, errors.Join(err, d.rd.Close())
 }
 

@@ -3,6 +3,7 @@ package drain
 import (
 	"net/netip"
 	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/stageline/stageline/bpf"
@@ -12,15 +13,26 @@ import (
 
 // endpoint is what the drain keeps of one kernel object.
 type endpoint struct {
-	id    uint32
-	key   bpf.StagelineSlEp
-	info  run.Endpoint
-	conn  *wire.Conn
-	hint  int
-	seq   [3]seqUnwrap // by direction
-	votes baseVotes
-	told  bool // in the run
+	id     uint32
+	key    bpf.StagelineSlEp
+	info   run.Endpoint
+	conn   *wire.Conn
+	hint   int
+	seq    [3]seqUnwrap // by direction
+	votes  baseVotes
+	told   bool      // in the run
+	next   [3]uint64 // by direction: position after the last call
+	lastNS int64     // last call
+	closed bool      // its peer closed it, or the kernel did
 }
+
+const (
+	// closedAfter is how long a closed endpoint is kept for records that come late.
+	closedAfter = int64(10 * time.Second)
+	// restartAfter: a call that goes back in its stream and began this long after the last one ended
+	// is no late record, but a stream that the kernel's table had forgotten.
+	restartAfter = int64(time.Second)
+)
 
 // seqUnwrap extends 32-bit TCP sequence numbers.
 type seqUnwrap struct {
@@ -59,7 +71,7 @@ func (d *Drain) endpoint(key bpf.StagelineSlEp, atNS int64) *endpoint {
 func (d *Drain) ordered() []*endpoint {
 	out := make([]*endpoint, 0, len(d.eps))
 	for _, e := range d.eps {
-		if e.conn != nil || e.votes.dirty {
+		if e.conn != nil || e.votes.dirty || e.closed {
 			out = append(out, e)
 		}
 	}
@@ -80,17 +92,12 @@ func (d *Drain) onEndpoint(r *bpf.StagelineSlEndpoint) bool {
 	switch in.Transport {
 	case run.TransportTCP, run.TransportUDP:
 		in.Local, in.Remote = addrPort(r.Family, r.Laddr[:], r.Lport), addrPort(r.Family, r.Raddr[:], r.Rport)
-	case run.TransportUnix, run.TransportUnixDG:
-		d.byIno[in.Inode] = e
 	}
-	if e.conn == nil && decodable(in.Transport) {
-		e.conn = wire.NewConn(in, d.cfg.Rules, d.cfg.IDs, d.cfg.Sink)
-		e.conn.Share(&d.held)
-	}
-	if e.told && *in == was {
+	told := e.told
+	d.open(e)
+	if told && *in == was {
 		return true // each direction announces the same object
 	}
-	e.told = true
 	d.ep = *in
 	d.cfg.Sink.Endpoint(&d.ep)
 	return true
@@ -112,6 +119,9 @@ func (d *Drain) onIO(r *bpf.StagelineSlIo, b []byte) bool {
 		d.ep = e.info
 		d.cfg.Sink.Endpoint(&d.ep)
 	}
+	if e.restarted(r) {
+		e = d.replace(e, int64(r.EnterNs))
+	}
 	pos := r.Pos
 	if r.Flags&uint8(bpf.StagelineSlIoFlagSL_IO_POS_ABS) != 0 {
 		pos = e.seq[r.Dir%3].extend(uint32(r.Pos))
@@ -121,6 +131,11 @@ func (d *Drain) onIO(r *bpf.StagelineSlIo, b []byte) bool {
 		Dir: run.Dir(r.Dir), EP: e.id, Ret: r.Ret, Pos: pos, Captured: r.Cap, Queued: r.Queued,
 	}
 	d.cfg.Sink.IO(&d.io)
+	e.lastNS = int64(r.ExitNs)
+	e.closed = e.closed || r.Ret == 0 && run.Dir(r.Dir) == run.Recv
+	if r.Ret > 0 {
+		e.next[r.Dir%3] = r.Pos + uint64(r.Ret)
+	}
 	if r.Flags&uint8(bpf.StagelineSlIoFlagSL_IO_BASE) != 0 && r.Ret > 0 {
 		e.votes.add(-r.Base, int64(r.EnterNs))
 	}
@@ -133,6 +148,47 @@ func (d *Drain) onIO(r *bpf.StagelineSlIo, b []byte) bool {
 	e.conn.Feed(run.Dir(r.Dir), &d.chunk)
 	d.capture(e)
 	return true
+}
+
+// restarted: the position of a stream went back to its beginning, because the kernel's table had
+// forgotten it.
+func (e *endpoint) restarted(r *bpf.StagelineSlIo) bool {
+	return r.Flags&uint8(bpf.StagelineSlIoFlagSL_IO_POS_ABS) == 0 && r.Pos < e.next[r.Dir%3] && int64(r.EnterNs) > e.lastNS+restartAfter
+}
+
+// replace gives an object whose positions began anew another id, so that no byte of the new stream
+// is taken for one of the old.
+func (d *Drain) replace(e *endpoint, atNS int64) *endpoint {
+	d.drop(e, atNS)
+	n := d.endpoint(e.key, atNS)
+	id := n.info.ID
+	n.info = e.info
+	n.info.ID, n.info.FirstNS = id, atNS
+	d.open(n)
+	d.ep = n.info
+	d.cfg.Sink.Endpoint(&d.ep)
+	return n
+}
+
+// drop forgets an endpoint whose stream has ended.
+func (d *Drain) drop(e *endpoint, now int64) {
+	e.finish(d, now)
+	delete(d.eps, e.key)
+	if d.byIno[e.info.Inode] == e {
+		delete(d.byIno, e.info.Inode)
+	}
+}
+
+// open starts decoding an endpoint that is known well enough.
+func (d *Drain) open(e *endpoint) {
+	e.told = true
+	if t := e.info.Transport; t == run.TransportUnix || t == run.TransportUnixDG {
+		d.byIno[e.info.Inode] = e
+	}
+	if e.conn == nil && decodable(e.info.Transport) {
+		e.conn = wire.NewConn(&e.info, d.cfg.Rules, d.cfg.IDs, d.cfg.Sink)
+		e.conn.Share(&d.held)
+	}
 }
 
 // capture tells the kernel how many bytes of each call the decoder of this endpoint wants.
@@ -153,11 +209,15 @@ func (e *endpoint) tick(d *Drain, now int64) {
 		e.conn.Expire(now)
 	}
 	e.votes.emit(d, e, now, false)
+	if e.closed && now-e.lastNS > closedAfter {
+		d.drop(e, now)
+	}
 }
 
 func (e *endpoint) finish(d *Drain, now int64) {
 	if e.conn != nil {
 		e.conn.Close(now)
+		d.shed += e.conn.Stats().Shed
 	}
 	e.votes.emit(d, e, now, true)
 }

@@ -152,6 +152,7 @@ type evidence struct {
 	frames  int  // whole frames
 	aligned int  // of these: ended with a message and a call
 	fit     int  // bodies that fit, also that of a frame not yet whole
+	whole   int  // bodies that are one value by themselves, in a message that ended with its call
 	head    bool // one of them belongs to the first message
 	partial bool // the walk ended inside a frame that is longer than 255 bytes
 	more    bool // the walk ended at the end of the tape
@@ -162,6 +163,7 @@ type evidence struct {
 // walk follows frames from p as far as the tape goes.
 func (f *framing) walk(t *tape, p uint64) (e evidence) {
 	first, inHead := true, true // of its message; of the first message
+	whole := false              // a body of this message is a value by itself
 	for range 64 {
 		b, st := t.peekAt(p, f.max)
 		h, got := f.parse(b, true)
@@ -191,6 +193,10 @@ func (f *framing) walk(t *tape, p uint64) (e evidence) {
 			e.head = e.head || inHead
 		}
 		inHead = inHead && h.more
+		if f == zmtpFraming && h.body <= maxBody && fit {
+			full, _ := t.peekAt(p+uint64(h.size), int(h.body))
+			whole = whole || wholeBody(h, full)
+		}
 		p += uint64(h.size) + h.body
 		if p > t.end {
 			e.partial, e.more = h.body > 255, true
@@ -200,7 +206,11 @@ func (f *framing) walk(t *tape, p uint64) (e evidence) {
 		first = !h.more
 		if !h.more && t.callEnd(p) {
 			e.aligned++
+			if whole {
+				e.whole++
+			}
 		}
+		whole = whole && h.more
 		if p == t.end {
 			e.more = true
 			return e
@@ -213,6 +223,9 @@ func (f *framing) walk(t *tape, p uint64) (e evidence) {
 func (f *framing) proves(e evidence) bool {
 	if e.bad {
 		return false
+	}
+	if e.whole > 0 && e.head {
+		return true
 	}
 	if f.fit && !e.head {
 		// The end of a cut frame may read as a frame before ones that fit.

@@ -139,8 +139,6 @@ func (l *chatLoad) ids(pass func(sentNS, endNS int64) bool) map[string]bool {
 	return out
 }
 
-func names(q *correlate.RequestTimeline) []string { return append([]string{q.ID}, aliases(q)...) }
-
 // loadDocument builds the report of a run as the accuracy command does.
 func loadDocument(t *testing.T, dir string) *export.Document {
 	t.Helper()
@@ -164,7 +162,7 @@ func loadTruth(t *testing.T, path string) *truth {
 func compareSome(doc *export.Document, tr *truth, keep map[string]bool) (*Accuracy, *matching) {
 	d, s := *doc, *tr
 	d.Requests = slices.DeleteFunc(slices.Clone(doc.Requests), func(q correlate.RequestTimeline) bool {
-		return !slices.ContainsFunc(names(&q), func(n string) bool { return keep[n] })
+		return !slices.ContainsFunc(tr.names(&q), func(n string) bool { return keep[n] })
 	})
 	s.requests = slices.DeleteFunc(slices.Clone(tr.requests), func(id string) bool { return !keep[id] })
 	s.visits, s.hops = maps.Clone(tr.visits), maps.Clone(tr.hops)

@@ -26,6 +26,7 @@ type chatLoad struct {
 	url   string
 	n     int
 	id    func(i int) string // nil: no id is sent anywhere
+	plain bool               // the reply is one JSON object
 	ended chan int           // number of each request that was answered whole
 
 	mu     sync.Mutex
@@ -92,7 +93,8 @@ func (l *chatLoad) post(ctx context.Context, client *http.Client, i int) error {
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	if err == nil && (resp.StatusCode != http.StatusOK || !strings.HasSuffix(string(b), "data: [DONE]\n\n") || strings.Contains(string(b), `"error"`)) {
+	whole := l.plain || strings.HasSuffix(string(b), "data: [DONE]\n\n")
+	if err == nil && (resp.StatusCode != http.StatusOK || !whole || strings.Contains(string(b), `"error"`)) {
 		err = fmt.Errorf("HTTP %d, reply ends with %q", resp.StatusCode, b[max(0, len(b)-80):])
 	}
 	return err

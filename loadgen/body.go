@@ -92,20 +92,20 @@ func (b *body) appendPrompt(dst []byte, n int) []byte {
 	return dst[:start+b.chars]
 }
 
-// quotes says whether text repeats a stretch of what the user gave for request n: the prompt or
-// the template. Windows of 16 bytes, every 4: whatever quotes 19 bytes or more is found, and a
-// shorter prompt when it is quoted whole. The built-in bodies and synthetic prompts hold nothing
-// private.
-func (b *body) quotes(text string, n int) bool {
-	var given []string
+// quotes says whether text repeats a stretch of what the user gave for request n: the prompt, the
+// template, further fields, headers or the URL's query. Windows of 16 bytes, every 4: whatever
+// quotes 19 bytes or more is found, and a shorter one when it is quoted whole. The built-in bodies
+// and synthetic prompts hold nothing private.
+func (p *Plan) quotes(text string, n int) bool {
+	b, given := p.body, slices.Clone(p.given)
 	if b.private {
 		for _, s := range b.segs {
 			given = append(given, s.lit)
 		}
 	}
 	if len(b.prompts) > 0 {
-		p := b.prompts[(n-1)%len(b.prompts)]
-		given = append(given, p.text, p.escaped)
+		q := b.prompts[(n-1)%len(b.prompts)]
+		given = append(given, q.text, q.escaped)
 	}
 	for _, g := range given {
 		if len(g) > 3 && len(g) < 16 && strings.Contains(text, g) {
@@ -118,6 +118,33 @@ func (b *body) quotes(text string, n int) bool {
 		}
 	}
 	return false
+}
+
+// privateTexts are what the user gave beside the body.
+func privateTexts(cfg *Config, u *url.URL) []string {
+	var out []string
+	add := func(s string) {
+		if s != "" {
+			out = append(out, s)
+		}
+	}
+	for _, h := range cfg.Header {
+		_, v, _ := strings.Cut(h, ":")
+		v = strings.TrimSpace(v)
+		add(v)
+		// A scheme such as "Bearer" goes before what is secret.
+		if _, secret, ok := strings.Cut(v, " "); ok {
+			add(strings.TrimSpace(secret))
+		}
+	}
+	add(u.RawQuery)
+	for _, values := range u.Query() {
+		for _, v := range values {
+			add(v)
+		}
+	}
+	add(cfg.ExtraJSON)
+	return out
 }
 
 func compile(tmpl string) ([]segment, error) {

@@ -188,8 +188,8 @@ func (x *exchange) ended(ctx context.Context, it Item, err error) {
 		return
 	}
 	x.req.State, x.req.Error = f.state, f.text
-	if x.plan.body.quotes(f.text, it.N) {
-		x.req.Error = "error text withheld: it quotes the prompt"
+	if x.plan.quotes(f.text, it.N) {
+		x.req.Error = "error text withheld: it quotes the request"
 	}
 	if x.req.EndNS == nil || err != nil && !errors.Is(err, errCancelled) {
 		x.req.EndNS = nowPtr()

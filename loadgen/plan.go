@@ -37,6 +37,7 @@ type Plan struct {
 	n       int     // planned requests; -1: closed loop bounded by time alone
 	body    *body
 	head    requestHead
+	given   []string // private texts beside the body, not to be repeated in what is recorded
 }
 
 // NewPlan fixes identifiers, send times and bodies. Every error is one of the configuration.
@@ -56,7 +57,7 @@ func NewPlan(cfg Config) (*Plan, error) {
 	if p.body, err = newBody(&cfg); err != nil {
 		return nil, err
 	}
-	p.head = newRequestHead(&cfg, u)
+	p.head, p.given = newRequestHead(&cfg, u), privateTexts(&cfg, u)
 	switch {
 	case cfg.Rate > 0:
 		if p.offsets, err = schedule(&cfg); err != nil {

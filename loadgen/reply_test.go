@@ -284,3 +284,22 @@ func TestErrorTextDoesNotQuoteThePrompt(t *testing.T) {
 		}
 	}
 }
+
+func TestErrorTextDoesNotQuoteHeaders(t *testing.T) {
+	for _, c := range []struct {
+		echo     string
+		withheld bool
+	}{
+		{"bad key Bearer sk-4711-canary", true},
+		{"key sk-4711-canary is not valid", true},
+		{"tenant blue7 is unknown", true},
+		{"the key is not valid", false},
+	} {
+		r := one(t, play(jsonReply(401, `{"error":{"message":"`+c.echo+`"}}`)), func(c *Config) {
+			c.Header = []string{"Authorization: Bearer sk-4711-canary", "X-Tenant: blue7"}
+		})
+		if strings.Contains(r.Error, "withheld") != c.withheld || strings.Contains(r.Error, "4711") || strings.Contains(r.Error, "blue7") {
+			t.Errorf("server said %q, recorded %q", c.echo, r.Error)
+		}
+	}
+}

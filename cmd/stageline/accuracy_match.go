@@ -121,7 +121,7 @@ func (m *matching) budget(id string) {
 
 // byCount: the hop is one of those that the truth only counts.
 func (m *matching) byCount(q *correlate.RequestTimeline, h *correlate.Hop) bool {
-	for _, id := range append([]string{q.ID}, aliases(q)...) {
+	for _, id := range m.truth.names(q) {
 		if left := m.left[id]; left[h.Type] > 0 {
 			left[h.Type]--
 			return true
@@ -131,7 +131,7 @@ func (m *matching) byCount(q *correlate.RequestTimeline, h *correlate.Hop) bool 
 }
 
 func (m *matching) index(q *correlate.RequestTimeline) {
-	for _, n := range append([]string{q.ID}, aliases(q)...) {
+	for _, n := range m.truth.names(q) {
 		if !slices.Contains(m.requests[n], q) {
 			m.requests[n] = append(m.requests[n], q)
 		}
@@ -315,7 +315,7 @@ func (m *matching) besideMessage(q *correlate.RequestTimeline, h *correlate.Hop)
 	if h.Via != run.TransportShm.String() {
 		return false
 	}
-	for _, id := range append([]string{q.ID}, aliases(q)...) {
+	for _, id := range m.truth.names(q) {
 		for _, t := range m.truth.hops[id] {
 			if !m.carries[t] && !t.memory() && slices.Contains(m.truthNames(h.From, h.FromTGID), t.From) && slices.Contains(m.truthNames(h.To, h.ToTGID), t.To) {
 				m.carries[t] = true
@@ -326,10 +326,16 @@ func (m *matching) besideMessage(q *correlate.RequestTimeline, h *correlate.Hop)
 	return false
 }
 
-func aliases(q *correlate.RequestTimeline) []string {
-	out := make([]string, len(q.Aliases))
-	for i, a := range q.Aliases {
-		out[i] = a.Value
+// names are those of a report's request, and the truth's own id where one of them belongs to it.
+func (t *truth) names(q *correlate.RequestTimeline) []string {
+	out := []string{q.ID}
+	for _, a := range q.Aliases {
+		out = append(out, a.Value)
+	}
+	for _, n := range slices.Clone(out) {
+		if id := t.owner[n]; id != "" && !slices.Contains(out, id) {
+			out = append(out, id)
+		}
 	}
 	return out
 }

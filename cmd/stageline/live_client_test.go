@@ -26,6 +26,7 @@ type chatLoad struct {
 	url   string
 	n     int
 	id    func(i int) string // nil: no id is sent anywhere
+	plain bool               // the reply is one JSON object
 	ended chan int           // number of each request that was answered whole
 
 	mu     sync.Mutex
@@ -92,7 +93,8 @@ func (l *chatLoad) post(ctx context.Context, client *http.Client, i int) error {
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	if err == nil && (resp.StatusCode != http.StatusOK || !strings.HasSuffix(string(b), "data: [DONE]\n\n") || strings.Contains(string(b), `"error"`)) {
+	whole := l.plain || strings.HasSuffix(string(b), "data: [DONE]\n\n")
+	if err == nil && (resp.StatusCode != http.StatusOK || !whole || strings.Contains(string(b), `"error"`)) {
 		err = fmt.Errorf("HTTP %d, reply ends with %q", resp.StatusCode, b[max(0, len(b)-80):])
 	}
 	return err
@@ -139,8 +141,6 @@ func (l *chatLoad) ids(pass func(sentNS, endNS int64) bool) map[string]bool {
 	return out
 }
 
-func names(q *correlate.RequestTimeline) []string { return append([]string{q.ID}, aliases(q)...) }
-
 // loadDocument builds the report of a run as the accuracy command does.
 func loadDocument(t *testing.T, dir string) *export.Document {
 	t.Helper()
@@ -164,7 +164,7 @@ func loadTruth(t *testing.T, path string) *truth {
 func compareSome(doc *export.Document, tr *truth, keep map[string]bool) (*Accuracy, *matching) {
 	d, s := *doc, *tr
 	d.Requests = slices.DeleteFunc(slices.Clone(doc.Requests), func(q correlate.RequestTimeline) bool {
-		return !slices.ContainsFunc(names(&q), func(n string) bool { return keep[n] })
+		return !slices.ContainsFunc(tr.names(&q), func(n string) bool { return keep[n] })
 	})
 	s.requests = slices.DeleteFunc(slices.Clone(tr.requests), func(id string) bool { return !keep[id] })
 	s.visits, s.hops = maps.Clone(tr.visits), maps.Clone(tr.hops)

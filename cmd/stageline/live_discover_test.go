@@ -130,7 +130,7 @@ func TestLiveAttachInFlight(t *testing.T) {
 	flagged := 0
 	for i := range doc.Requests {
 		q := &doc.Requests[i]
-		for _, name := range names(q) {
+		for _, name := range tr.names(q) {
 			switch {
 			case inFlight[name] && !q.InFlight:
 				t.Errorf("%s was under way at attach and is not marked", name)

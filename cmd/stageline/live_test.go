@@ -275,3 +275,31 @@ func readJSON(t *testing.T, path string, v any) {
 		t.Fatal(err)
 	}
 }
+
+// lineReader waits for lines of a process.
+type lineReader struct{ lines chan string }
+
+func followLines(r io.Reader) *lineReader {
+	l := &lineReader{make(chan string, 64)}
+	go func() {
+		for sc := bufio.NewScanner(r); sc.Scan(); {
+			l.lines <- sc.Text()
+		}
+		close(l.lines)
+	}()
+	return l
+}
+
+func (l *lineReader) next(t *testing.T) string {
+	t.Helper()
+	select {
+	case s, ok := <-l.lines:
+		if !ok {
+			t.Fatal("the process ended without the line that was waited for")
+		}
+		return s
+	case <-time.After(liveLimit):
+		t.Fatalf("no line within %v", liveLimit)
+	}
+	return ""
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/stageline/stageline/collector/run"
@@ -97,7 +98,13 @@ func runProfile(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return err
 	}
 	if sum.Success == 0 && sum.Planned > 0 {
-		return fmt.Errorf("none of %d requests to %s succeeded: %s", sum.Planned, lc.URL, sum.FirstError)
+		return fmt.Errorf("none of %d requests to %s succeeded: %s", sum.Planned, withoutQuery(lc.URL), sum.FirstError)
 	}
 	return rf.judge(r)
+}
+
+// withoutQuery leaves out the part of a URL that may hold a key.
+func withoutQuery(url string) string {
+	s, _, _ := strings.Cut(url, "?")
+	return s
 }

@@ -134,6 +134,9 @@ func (r *recorder) tick(now int64) (stop bool) {
 			r.snapshot(pid)
 		}
 	}
+	if r.w.Err() != nil {
+		return true // nothing more can be kept; stop says why
+	}
 	if r.progs.Alive() > 0 {
 		return false
 	}

@@ -19,6 +19,9 @@ type truth struct {
 	// messages counts, where the log states it, all messages of a request by type. A log that has no
 	// stamps for some of them still says how many there were.
 	messages map[string]map[string]int
+	// owner is the request of each further name, as it stands inside the engine and in replies: an id
+	// that the engine mints may be seen in no other form.
+	owner map[string]string
 }
 
 // entryName is how a truth log calls the process that takes requests from clients.
@@ -71,7 +74,7 @@ func readTruth(path string) (*truth, error) {
 		return nil, fmt.Errorf("open truth: %w", err)
 	}
 	defer f.Close()
-	t := &truth{visits: map[string][]*truthVisit{}, hops: map[string][]*truthHop{}, messages: map[string]map[string]int{}}
+	t := &truth{visits: map[string][]*truthVisit{}, hops: map[string][]*truthHop{}, messages: map[string]map[string]int{}, owner: map[string]string{}}
 	sc := bufio.NewScanner(f)
 	sc.Buffer(nil, 16<<20)
 	seen := map[string]bool{}
@@ -104,6 +107,8 @@ func (t *truth) line(b []byte) (request string, err error) {
 		API     uint32       `json:"api_pid"`
 
 		Messages map[string]int `json:"messages"`
+		WireID   string         `json:"wire_id"`
+		ReplyID  string         `json:"reply_id"`
 	}
 	if err := json.Unmarshal(b, &head); err != nil {
 		return "", err
@@ -127,6 +132,11 @@ func (t *truth) line(b []byte) (request string, err error) {
 		err = json.Unmarshal(b, h)
 		t.hops[h.Request] = append(t.hops[h.Request], h)
 	case "request":
+		for _, name := range []string{head.WireID, head.ReplyID} {
+			if name != "" {
+				t.owner[name] = head.Request
+			}
+		}
 		if head.Messages != nil {
 			t.messages[head.Request] = head.Messages
 		}

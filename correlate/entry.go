@@ -120,6 +120,9 @@ func (t *Timeline) message(m *run.Message) {
 	if m.Dir == run.Recv && !t.isControl(m.Type) {
 		p.arrivals = append(p.arrivals, arrival{messageNS(m), m.EP, m.Pos})
 	}
+	if m.Dir == run.Send && !t.isControl(m.Type) {
+		p.sends = append(p.sends, arrival{messageNS(m), m.EP, m.Pos})
+	}
 	t.attach(c, m)
 }
 

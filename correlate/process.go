@@ -32,6 +32,7 @@ type process struct {
 	nEntry   int
 	named    *stageName
 	arrivals []arrival            // data messages it received, by time
+	sends    []arrival            // data messages it sent, by time
 	locks    map[uint64][4]uint32 // futex address → threads that waited on it
 }
 
@@ -39,8 +40,13 @@ type process struct {
 // made anew for every wait would fill it.
 const maxLocks = 4096
 
+// lockWord names a lock by the address a thread waits at: a condition variable of glibc sends its
+// waiters to two words in turn, four bytes apart (pthread_cond_t, __g_signals).
+func lockWord(addr uint64) uint64 { return addr &^ 7 }
+
 // waitsOn notes a futex wait.
 func (x *process) waitsOn(addr uint64, tid uint32) {
+	addr = lockWord(addr)
 	if x.locks == nil || len(x.locks) >= maxLocks {
 		x.locks = map[uint64][4]uint32{}
 	}
@@ -60,11 +66,21 @@ func (x *process) waitsOn(addr uint64, tid uint32) {
 // isLock reports that waker, too, waits on a futex address at times: then waking another thread
 // there releases a lock and hands no work over.
 func (x *process) isLock(addr uint64, waker uint32) bool {
-	l := x.locks[addr]
+	l := x.locks[lockWord(addr)]
 	return slices.Contains(l[:], waker)
 }
 
-// arrival is a data message with ids coming into a process.
+// sentBetween counts the data messages that left from since on and before ns, but for those of not.
+func (x *process) sentBetween(since, ns int64, not []arrival) (n int) {
+	for i := len(x.sends) - 1; i >= 0 && x.sends[i].ns >= since; i-- {
+		if x.sends[i].ns < ns && !slices.Contains(not, x.sends[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// arrival is a data message with ids coming into a process, or leaving it.
 type arrival struct {
 	ns  int64
 	ep  uint32

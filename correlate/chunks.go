@@ -131,8 +131,8 @@ func equalSets(a, b map[int64]bool) bool {
 	return miss*8 <= max(len(a), len(b))
 }
 
-// chunkVisits splits a group by chunk number. Inputs and outputs without one belong to the first
-// and the last chunk: what precedes a stream, and what closes it.
+// chunkVisits splits a group by chunk number: one visit a chunk, which needs the input of its number
+// alone, and one for what closes the stream where that makes outputs of its own.
 func (t *Timeline) chunkVisits(r *request, l []hop, g *group) []Visit {
 	parts := map[int64]*group{}
 	var order []int64
@@ -148,6 +148,7 @@ func (t *Timeline) chunkVisits(r *request, l []hop, g *group) []Visit {
 		if inAt[n] >= 0 {
 			p := get(inAt[n])
 			p.in = append(p.in, i)
+			p.fires = len(p.in)
 		}
 	}
 	for n, i := range g.out {
@@ -158,21 +159,51 @@ func (t *Timeline) chunkVisits(r *request, l []hop, g *group) []Visit {
 	}
 	slices.Sort(order)
 	first, last := parts[order[0]], parts[order[len(order)-1]]
-	for n, i := range g.in {
-		if inAt[n] < 0 {
-			first.in = append(first.in, i)
-		}
-	}
-	for n, i := range g.out {
-		if outAt[n] < 0 {
-			last.out = append(last.out, i)
-		}
+	before, end := g.unnumbered(l, inAt, outAt)
+	first.in = append(before, first.in...)
+	if first.fires > 0 {
+		first.fires += len(before)
 	}
 	var out []Visit
+	if len(end.in) == 0 || len(end.out) == 0 {
+		first.in = append(first.in, end.in...)
+		last.out = append(last.out, end.out...)
+	} else {
+		out = append(out, t.visit(r, l, end, nil))
+	}
 	for _, k := range order {
 		out = append(out, t.visit(r, l, parts[k], ptr(k)))
 	}
 	return out
+}
+
+// unnumbered sorts the messages without a number of a stage that fires per chunk: inputs that came
+// before the stream, and what closes it. Something closes it when an input comes behind the last
+// chunk and outputs follow that input.
+func (g *group) unnumbered(l []hop, inAt, outAt []int64) (before []int, end *group) {
+	end = &group{key: g.key, p: g.p, control: g.control}
+	firstChunk := slices.IndexFunc(inAt, func(k int64) bool { return k >= 0 })
+	closing := false
+	for n, i := range g.in {
+		switch {
+		case inAt[n] >= 0:
+			closing = false
+		case n < firstChunk:
+			before = append(before, i)
+		default:
+			end.in = append(end.in, i)
+			closing = true
+		}
+	}
+	for n, i := range g.out {
+		if outAt[n] < 0 {
+			end.out = append(end.out, i)
+		}
+	}
+	if firstChunk < 0 || !closing || len(end.out) > 0 && l[end.out[0]].sentNS() < l[end.in[len(end.in)-1]].arrivedNS() {
+		before, end.in = append(before, end.in...), nil
+	}
+	return before, end
 }
 
 // chunksOf are the chunk numbers of hops in order of time, −1 none. A message whose number was not

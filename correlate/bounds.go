@@ -156,24 +156,29 @@ func (w *window) ready() interval {
 	}
 	r.ns = min(max(r.ns, r.lo)+readyCPUNS, r.hi)
 	if wakes := w.wakes(r.lo, r.hi); len(wakes) > 0 {
-		if k, crowded := w.rank(wakes); !crowded {
+		if k, crowded := w.rank(r.lo, wakes); !crowded {
 			r.ns, r.rule = max(wakes[k].WakeNS, r.lo), "compute woken"
 		}
 	}
 	return r
 }
 
-// rank says which of the loop's wake-ups of compute is for this input: inputs handled in one go
-// wake compute in their order. It is crowded when there are more inputs than wake-ups, or when a
-// result came in at the same time: the loop may then have woken compute for work it had held back.
-func (w *window) rank(wakes []run.OffCPU) (k int, crowded bool) {
+// rank says which of the loop's wake-ups of compute, in order, is likely for this input: inputs
+// handled in one go wake compute in their order. It is crowded when another wake-up, or none, may be:
+// there are more inputs than wake-ups, compute was not idle all the time since the input came, or a
+// result came in at the same time and the loop may have woken compute for work it had held back.
+func (w *window) rank(lo int64, wakes []run.OffCPU) (k int, crowded bool) {
 	since := w.lastLoopSleep(w.arrived)
 	if w.in.c == nil || w.in.c.recv == nil {
 		return 0, true
 	}
 	k = w.p.arrivedSince(since, w.in.c.recv)
-	if k >= len(wakes) || len(wakes) > w.p.arrivedBetween(since, wakes[len(wakes)-1].WakeNS) {
-		return 0, true
+	if k >= len(wakes) {
+		return k, true
+	}
+	n := w.p.arrivedBetween(since, wakes[len(wakes)-1].WakeNS)
+	if len(wakes) > n || n > 1 && len(w.role.compute) == 1 && wakes[k].OutNS > lo {
+		return k, true
 	}
 	return k, w.lastSignal(since, wakes[k].WakeNS) != 0
 }
@@ -255,9 +260,10 @@ func (w *window) start(ready, first interval) interval {
 		}
 		return s
 	}
-	k, crowded := w.rank(wakes)
+	k, crowded := w.rank(ready.lo, wakes)
 	if crowded {
 		s.rule = "woken for one of several"
+		s.ns = max(s.ns, w.pastLocks(w.p.thread(wakes[0].TID), wakes[0].InNS), w.lastSignal(ready.lo, first.ns-1))
 		return s
 	}
 	mine := wakes[k]

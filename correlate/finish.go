@@ -57,19 +57,20 @@ func (w *window) finish(ready interval, h *hop, anchor int64) interval {
 func (w *window) fetched(ready interval, h *hop, anchor int64) interval {
 	f := interval{lo: ready.lo, ns: anchor, hi: anchor, rule: "output sent"}
 	courier := w.p.thread(w.role.courier)
-	y, before := w.couriered(anchor)
-	z, idle := w.wentIdle(ready.hi, anchor)
-	switch o, ok := courier.lastOff(before, y, w.handOver); {
-	case y <= ready.lo: // fetched with results before it
-	case y > w.passed(h, anchor): // sent about when the courier signalled: for this result or the next
+	passed := w.passed(h, anchor)
+	y, before := w.couriered(passed)
+	if later, _ := w.couriered(anchor); later != y { // sent about when the courier signalled: for this result or the next
 		f.lo = max(f.lo, w.unbroken(before))
-	case w.p.sentBetween(y, h.Send.lo(), nil) > 0:
+	} else if o, ok := courier.lastOff(before, y, w.handOver); y <= ready.lo {
+		f.rule = "fetched with results before it"
+	} else if h.c == nil || h.c.send == nil || w.p.sentBetween(y, h.c.send) > 0 {
 		f.lo, f.rule = max(f.lo, w.unbroken(max(o.WakeNS, before))), "fetched with others"
-	case ok:
+	} else if ok {
 		f.lo, f.ns, f.hi, f.rule = max(f.lo, w.unbroken(o.WakeNS)), o.WakeNS, o.WakeNS, "courier woken"
-	default: // handed over before the courier waited for it
+	} else { // handed over before the courier waited for it
 		f.lo, f.ns, f.hi, f.rule = max(f.lo, w.unbroken(before)), y, y, "courier signalled"
 	}
+	z, idle := w.wentIdle(ready.hi, anchor)
 	if idle && z < f.hi {
 		f.hi = max(z, f.lo)
 		f.ns, f.rule = f.hi, "compute went idle"

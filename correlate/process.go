@@ -1,6 +1,7 @@
 package correlate
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -70,11 +71,17 @@ func (x *process) isLock(addr uint64, waker uint32) bool {
 	return slices.Contains(l[:], waker)
 }
 
-// sentBetween counts the data messages that left from since on and before ns, but for those of not.
-func (x *process) sentBetween(since, ns int64, not []arrival) (n int) {
-	for i := len(x.sends) - 1; i >= 0 && x.sends[i].ns >= since; i-- {
-		if x.sends[i].ns < ns && !slices.Contains(not, x.sends[i]) {
+// sentBetween counts the data messages that left from since on and before m; those that left in
+// the same call are in the order of their stream.
+func (x *process) sentBetween(since int64, m *run.Message) (n int) {
+	at := cmp.Or(m.FirstEnterNS, messageNS(m))
+	for i := len(x.sends) - 1; i >= 0; i-- {
+		a := x.sends[i]
+		if a.ns >= since && (a.ns < at || a.ns == at && a.ep == m.EP && a.pos < m.Pos) {
 			n++
+		}
+		if a.ns < since-graceNS {
+			break
 		}
 	}
 	return n

@@ -3,6 +3,7 @@ package correlate
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/stageline/stageline/collector/run"
 )
@@ -103,6 +104,9 @@ func (w *window) place(v *Visit) {
 	if w.last != w.one {
 		finish = w.finish(ready, w.last, w.anchor)
 	}
+	if w.last == w.one {
+		finish = w.soonest(finish, start)
+	}
 	finish.lo = max(finish.lo, min(start.lo, finish.hi))
 	start.ns = min(start.ns, max(start.lo, finish.ns))
 	v.Ready, v.Start, v.Finish = ready.point(), start.point(), finish.point()
@@ -154,13 +158,34 @@ func (w *window) ready() interval {
 	if r.hi == 0 {
 		return r
 	}
-	r.ns = min(max(r.ns, r.lo)+readyCPUNS, r.hi)
+	r.ns = min(max(r.ns, r.lo, w.handled(max(r.ns, r.lo), r.hi))+readyCPUNS, r.hi)
 	if wakes := w.wakes(r.lo, r.hi); len(wakes) > 0 {
 		if k, crowded := w.rank(r.lo, wakes); !crowded {
 			r.ns, r.rule = max(wakes[k].WakeNS, r.lo), "compute woken"
 		}
 	}
 	return r
+}
+
+// handled is when in (lo, hi) the loop first dealt with the input, as far as it shows: it answers
+// for a segment that it has read, and reads the signal of the I/O thread for what came without one.
+// 0: it does not show.
+func (w *window) handled(lo, hi int64) int64 {
+	if w.role.loop == w.role.io {
+		return 0
+	}
+	loop, l := w.p.thread(w.role.loop), []signal(nil)
+	ours := func(s signal) bool { return w.p.roles.takes[tidEP{w.role.io, s.ep}] != 0 }
+	if l = loop.gave; w.in.seg.by(w.p.TGID) == nil {
+		l, ours = loop.took, func(s signal) bool { return w.p.roles.gives[tidEP{w.role.io, s.ep}] != 0 }
+	}
+	i := sort.Search(len(l), func(i int) bool { return l[i].enter >= lo })
+	for ; i < len(l) && l[i].exit < hi; i++ {
+		if ours(l[i]) {
+			return l[i].exit
+		}
+	}
+	return 0
 }
 
 // rank says which of the loop's wake-ups of compute, in order, is likely for this input: inputs

@@ -80,6 +80,24 @@ func (w *window) fetched(ready interval, h *hop, anchor int64) interval {
 	return f
 }
 
+// soonest moves the estimate of a result that waited for the loop, and so was seen late, to where
+// compute, after it began, first had nothing left to do or woke the courier.
+func (w *window) soonest(f, start interval) interval {
+	if w.role.courier == 0 || f.lo == f.hi || f.rule == "courier woken" || f.rule == "courier signalled" {
+		return f
+	}
+	from := max(start.ns, f.lo)
+	if z, ok := w.wentIdle(from, f.ns); ok {
+		f.ns, f.rule = z, "compute went idle"
+	}
+	if o, ok := w.p.thread(w.role.courier).nextOff(from-maxLookNS, f.ns, func(o run.OffCPU) bool {
+		return w.handOver(o) && o.WakeNS > from && o.WakeNS < f.ns
+	}); ok {
+		f.ns, f.rule = o.WakeNS, "courier woken, later fetched"
+	}
+	return f
+}
+
 // handOver accepts sleeps of the courier that compute ended with a result.
 func (w *window) handOver(o run.OffCPU) bool {
 	return o.State == run.OffSleep && o.Call == callFutex && o.WakerTGID == w.p.TGID && slices.Contains(w.role.compute, o.WakerTID) &&
@@ -140,7 +158,7 @@ func (w *window) wentIdle(lo, hi int64) (int64, bool) {
 		return 0, false
 	}
 	z, ok := w.p.thread(w.role.compute[0]).nextOff(lo, hi, func(o run.OffCPU) bool {
-		return w.idle(o) || o.State == run.OffSleep && o.Call == callFutex && o.WakerTID == 0 && !w.p.isLock(o.Arg0, w.role.loop)
+		return w.idle(o)
 	})
 	return z.OutNS, ok
 }

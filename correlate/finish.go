@@ -119,20 +119,24 @@ func (w *window) couriered(ns int64) (last, before int64) {
 	return last, 0
 }
 
-// passed is the earliest moment at which the loop can have given h, sent by the I/O thread, to it:
-// the loop wakes that only when it sleeps.
-func (w *window) passed(h *hop, anchor int64) int64 {
+// passed is the earliest moment at which the loop can have given h to the I/O thread that sent it by
+// anchor: that one sends all it has before it sleeps, and the loop wakes it only when it sleeps.
+func (w *window) passed(h *hop, anchor int64) (ns int64) {
 	if h.c == nil || h.c.send == nil || h.c.send.TID == w.role.loop || anchor < h.Send.lo() {
 		return anchor
 	}
+	ns = w.arrived
 	io := h.c.send.TID
+	if s, ok := w.p.thread(io).lastOff(w.arrived, anchor, loopSleep); ok {
+		ns = max(ns, min(anchor, max(s.WakeNS, s.OutNS)))
+	}
 	gave := w.p.thread(w.role.loop).gave
-	for i := len(gave) - 1; i >= 0; i-- {
+	for i := len(gave) - 1; i >= 0 && gave[i].enter > ns; i-- {
 		if gave[i].enter <= anchor && w.p.roles.takes[tidEP{io, gave[i].ep}] != 0 {
 			return gave[i].enter
 		}
 	}
-	return w.arrived
+	return ns
 }
 
 // unbroken is since when compute did nothing but work or wait for locks before ns: the result that

@@ -206,29 +206,27 @@ func (g *group) unnumbered(l []hop, inAt, outAt []int64) (before []int, end *gro
 	return before, end
 }
 
-// chunksOf are the chunk numbers of hops in order of time, −1 none. A message whose number was not
-// captured takes the one that is missing between its neighbours of the same type.
+// chunksOf are the chunk numbers of hops in order of time, −1 none. Messages whose numbers were not
+// captured take those that are missing between their neighbours of the same type, where it is as
+// many.
 func chunksOf(l []hop, order []int) []int64 {
 	out := make([]int64, len(order))
+	open := map[string][]int{} // by type: without a number since the last one with one
 	prev := map[string]int64{}
 	for n, i := range order {
 		h := &l[i]
 		out[n] = -1
-		if h.Chunk != nil {
-			out[n] = *h.Chunk
-		} else if p, ok := prev[h.Type]; ok {
-			for _, j := range order[n+1:] {
-				if l[j].Type == h.Type && l[j].Chunk != nil {
-					if *l[j].Chunk == p+2 {
-						out[n] = p + 1
-					}
-					break
-				}
+		if h.Chunk == nil {
+			open[h.Type] = append(open[h.Type], n)
+			continue
+		}
+		out[n] = *h.Chunk
+		if p, ok := prev[h.Type]; ok && out[n]-p-1 == int64(len(open[h.Type])) {
+			for k, m := range open[h.Type] {
+				out[m] = p + 1 + int64(k)
 			}
 		}
-		if out[n] >= 0 {
-			prev[h.Type] = out[n]
-		}
+		prev[h.Type], open[h.Type] = out[n], nil
 	}
 	return out
 }

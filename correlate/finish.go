@@ -144,7 +144,7 @@ func (w *window) passed(h *hop, anchor int64) (ns int64) {
 func (w *window) unbroken(ns int64) (lo int64) {
 	for _, tid := range w.role.compute {
 		o, ok := w.p.thread(tid).lastOff(ns-maxLookNS, ns, func(o run.OffCPU) bool {
-			return o.State == run.OffSleep && o.InNS <= ns && !(o.Call == callFutex && w.p.isLock(o.Arg0, w.role.loop))
+			return o.State == run.OffSleep && o.InNS <= ns && !(o.Call == callFutex && w.p.shared(o.Arg0))
 		})
 		if !ok {
 			return 0
@@ -162,7 +162,7 @@ func (w *window) wentIdle(lo, hi int64) (int64, bool) {
 		return 0, false
 	}
 	z, ok := w.p.thread(w.role.compute[0]).nextOff(lo, hi, func(o run.OffCPU) bool {
-		return w.idle(o)
+		return w.idle(o) && !(o.Call == callFutex && w.p.shared(o.Arg0))
 	})
 	return z.OutNS, ok
 }

@@ -94,6 +94,9 @@ type arrival struct {
 	pos uint64
 }
 
+// shared reports that more than one thread waits on a futex address at times.
+func (x *process) shared(addr uint64) bool { return x.locks[lockWord(addr)][1] != 0 }
+
 // arrivedSince counts the data messages that came in from since on and before m; those that came in
 // the same call are in the order of their stream.
 func (x *process) arrivedSince(since int64, m *run.Message) (n int) {

@@ -152,7 +152,7 @@ func (x *process) courier(loop uint32, around map[uint32]int, not []uint32) (bes
 				continue
 			}
 			back := x.roles.wakes[[2]uint32{c, k[0]}]
-			if back != nil && back.futex*4 > w.futex || n == 0 {
+			if back != nil && back.futex > w.futex || n == 0 {
 				continue
 			}
 			if w.futex > most || w.futex == most && c < best {

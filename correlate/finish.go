@@ -36,12 +36,10 @@ func (w *window) finish(ready interval, h *hop, anchor int64) interval {
 			}
 		}
 	}
-	if len(w.role.compute) == 1 && w.role.compute[0] != w.role.loop {
-		if z, ok := w.p.thread(w.role.compute[0]).nextOff(ready.hi, anchor, w.idle); ok && z.OutNS < f.hi {
-			f.hi = max(z.OutNS, f.lo)
-			if f.rule == "output sent" {
-				f.ns, f.rule = f.hi, "compute went idle"
-			}
+	if z, ok := w.wentIdle(ready.hi, anchor); ok && z >= f.lo && z < f.hi {
+		f.hi = z
+		if f.rule == "output sent" {
+			f.ns, f.rule = z, "compute went idle"
 		}
 	}
 	if y := w.lastSignal(f.lo, f.hi); y != 0 {
@@ -65,6 +63,9 @@ func (w *window) fetched(ready interval, h *hop, anchor int64) interval {
 		f.rule = "fetched with results before it"
 	} else if h.c == nil || h.c.send == nil || w.p.sentBetween(y, h.c.send) > 0 {
 		f.lo, f.rule = max(f.lo, w.unbroken(max(o.WakeNS, before))), "fetched with others"
+		if ok && w.last != w.one { // one that makes several results for a request works at many in turn
+			f.ns = o.WakeNS
+		}
 	} else if ok {
 		f.lo, f.ns, f.hi, f.rule = max(f.lo, w.unbroken(o.WakeNS)), o.WakeNS, o.WakeNS, "courier woken"
 	} else { // handed over before the courier waited for it

@@ -207,26 +207,28 @@ func (g *group) unnumbered(l []hop, inAt, outAt []int64) (before []int, end *gro
 }
 
 // chunksOf are the chunk numbers of hops in order of time, −1 none. Messages whose numbers were not
-// captured take those that are missing between their neighbours of the same type, where it is as
-// many.
+// captured take those that are missing between their neighbours of the same kind, or before the
+// first of them, where it is as many.
 func chunksOf(l []hop, order []int) []int64 {
+	type class struct{ from, to, typ string }
 	out := make([]int64, len(order))
-	open := map[string][]int{} // by type: without a number since the last one with one
-	prev := map[string]int64{}
+	open := map[class][]int{} // without a number since the last one with one
+	next := map[class]int64{}
 	for n, i := range order {
 		h := &l[i]
+		k := class{h.From, h.To, h.Type}
 		out[n] = -1
 		if h.Chunk == nil {
-			open[h.Type] = append(open[h.Type], n)
+			open[k] = append(open[k], n)
 			continue
 		}
 		out[n] = *h.Chunk
-		if p, ok := prev[h.Type]; ok && out[n]-p-1 == int64(len(open[h.Type])) {
-			for k, m := range open[h.Type] {
-				out[m] = p + 1 + int64(k)
+		if out[n]-next[k] == int64(len(open[k])) {
+			for j, m := range open[k] {
+				out[m] = next[k] + int64(j)
 			}
 		}
-		prev[h.Type], open[h.Type] = out[n], nil
+		next[k], open[k] = out[n]+1, nil
 	}
 	return out
 }

@@ -209,7 +209,7 @@ func TestStages(t *testing.T) {
 			visit encoder[20] in=api@170 ready=170..200 start=170..200 finish=170..300 dep=300 exact
 			visit vocoder[30]#0 in=encoder#0@210 ready=210..250 start=210..250 finish=210..250 dep=250 exact
 			visit vocoder[30]#1 in=encoder#1@310 ready=310..350 start=310..350 finish=310..356 dep=356 exact`},
-		{"chunks: numbers that were not captured are those between their neighbours", twoProcs + `
+		{"chunks: numbers that were not captured are those before and between their neighbours", twoProcs + `
 			proc 30 vocoder
 			unix 4 5
 			base 4 5 0
@@ -223,8 +223,8 @@ func TestStages(t *testing.T) {
 			recv 5 30 222-223 100+50 data id=req-1 chunk=2
 			send 4 20 224-225 150+50 data id=req-1 chunk=3
 			recv 5 30 226-227 150+50 data id=req-1 chunk=3
-			send 6 30 250-255 0+50 stream id=req-1 chunk=0
-			recv 7 10 252-260 0+50 stream id=req-1 chunk=0
+			send 6 30 250-255 0+50 stream id=req-1
+			recv 7 10 252-260 0+50 stream id=req-1
 			send 6 30 350-355 50+50 stream id=req-1
 			recv 7 10 352-360 50+50 stream id=req-1
 			send 6 30 450-455 100+50 stream id=req-1
@@ -236,7 +236,7 @@ func TestStages(t *testing.T) {
 			hop encoder[20]>vocoder[30] data#1 unix 211>214 exact
 			hop encoder[20]>vocoder[30] data#2 unix 220>223 exact
 			hop encoder[20]>vocoder[30] data#3 unix 224>227 exact
-			hop vocoder[30]>api[10] stream#0 unix 250>260 exact
+			hop vocoder[30]>api[10] stream unix 250>260 exact
 			hop vocoder[30]>api[10] stream unix 350>360 exact
 			hop vocoder[30]>api[10] stream unix 450>460 exact
 			hop vocoder[30]>api[10] stream#3 unix 550>560 exact

@@ -119,6 +119,47 @@ func TestCourier(t *testing.T) {
 	}
 }
 
+// Compute is busy: only what the loop does with the input shows when it is ready. Thread 21 signals
+// to the loop over 13 and 14, and the loop to it over 15 and 16.
+func TestReadyByTheLoopsCalls(t *testing.T) {
+	const began = `
+		unix 13 14
+		unix 15 16
+		recv 1 10 9000-9005 1200+300 POST_/v1/x x=5 id=req-1 flags=first,last`
+	const sent = `
+		off 20.21 9290-9515-9520 by=20.20 call=232
+		send 3 20.21 9525-9530 160+40 complete id=req-1
+		recv 2 10.11 9526-9540 160+40 complete id=req-1`
+	for _, c := range []struct{ name, trace, want string }{
+		{"it reads the signal late: about then", began + `
+			send 2 10.11 9010-9015 200+50 submit id=req-1
+			off 20.21 5000-9016-9020 by=10.11 call=232
+			recv 3 20.21 9018-9024 200+50 submit id=req-1
+			io send 13 20.21 9025-9026 0+1
+			io recv 14 20.20 9160-9161 0+1
+			off 20.20 9300-9500-9510 by=20.23 call=7` + sent,
+			`ready=9024..9300@9181 start=9024..9525@9181 finish=9024..9525@9525`},
+		{"it answers for the segment that it has read: then", began + `
+			send 2 10.11 9010-9015 200+50 submit id=req-1 shm=psm_1:64
+			off 20.21 5000-9016-9020 by=10.11 call=232
+			recv 3 20.21 9018-9024 200+50 submit id=req-1 shm=psm_1:64
+			shm 20 open 9041-9043 psm_1 ino=5
+			shm 20 map 9044-9046 psm_1 ino=5 size=64
+			shm 20 unmap 9080-9082 psm_1 ino=5
+			shm 20 unlink 9083-9085 psm_1
+			io send 15 20.20 9150-9152 0+1
+			io recv 16 20.21 9160-9161 0+1
+			off 20.20 9300-9500-9510 by=20.23 call=7` + sent,
+			`ready=9046..9300@9172 start=9046..9525@9172 finish=9046..9525@9525`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tl := New(Options{StageOf: byComm})
+			feed(t, tl, courierTrace(c.trace))
+			sameRows(t, boundaries(t, tl, "req-1", "encoder"), c.want)
+		})
+	}
+}
+
 func TestRolesWithCourier(t *testing.T) {
 	tl := New(Options{StageOf: byComm})
 	feed(t, tl, courierTrace(""))

@@ -3,6 +3,7 @@ package correlate
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/stageline/stageline/collector/run"
 )
@@ -15,6 +16,8 @@ type window struct {
 	in   *hop // last needed input; nil: not seen
 
 	arrived int64 // earliest moment the last needed input can have been here; 0 unknown
+	one     *hop  // the first result; nil: no output seen
+	last    *hop  // the last result
 	first   int64 // the first result was in the loop's hands before this; 0 no output seen
 	anchor  int64 // the last result was in the loop's hands before this
 	rough   bool  // records that the rules need may be missing: only the outer bounds hold
@@ -55,14 +58,16 @@ func (t *Timeline) window(l []hop, g *group, needed int) *window {
 		}
 	}
 	if len(g.out) > 0 {
-		w.first = w.handed(&l[g.out[0]])
+		w.one = &l[g.out[0]]
+		w.last = w.one
+		w.first = w.handed(w.one)
 		w.anchor = w.first
 		// Several messages to one target are results that came one after the other; one message to
 		// each target is one result, and those after the first may have waited for a credit.
 		sent := map[string]int{}
 		for _, i := range g.out {
 			if sent[l[i].To]++; sent[l[i].To] > 1 {
-				w.anchor = w.handed(&l[i])
+				w.last, w.anchor = &l[i], w.handed(&l[i])
 			}
 		}
 	}
@@ -93,11 +98,14 @@ func (w *window) place(v *Visit) {
 		return
 	}
 	ready := w.ready()
-	one := w.finish(ready, w.first)
+	one := w.finish(ready, w.one, w.first)
 	start := w.start(ready, one)
 	finish := one
-	if w.anchor != w.first {
-		finish = w.finish(ready, w.anchor)
+	if w.last != w.one {
+		finish = w.finish(ready, w.last, w.anchor)
+	}
+	if w.last == w.one {
+		finish = w.soonest(finish, start)
 	}
 	finish.lo = max(finish.lo, min(start.lo, finish.hi))
 	start.ns = min(start.ns, max(start.lo, finish.ns))
@@ -150,26 +158,52 @@ func (w *window) ready() interval {
 	if r.hi == 0 {
 		return r
 	}
-	r.ns = min(max(r.ns, r.lo)+readyCPUNS, r.hi)
+	r.ns = min(max(r.ns, r.lo, w.handled(max(r.ns, r.lo), r.hi))+readyCPUNS, r.hi)
 	if wakes := w.wakes(r.lo, r.hi); len(wakes) > 0 {
-		if k, crowded := w.rank(wakes); !crowded {
+		if k, crowded := w.rank(r.lo, wakes); !crowded {
 			r.ns, r.rule = max(wakes[k].WakeNS, r.lo), "compute woken"
 		}
 	}
 	return r
 }
 
-// rank says which of the loop's wake-ups of compute is for this input: inputs handled in one go
-// wake compute in their order. It is crowded when there are more inputs than wake-ups, or when a
-// result came in at the same time: the loop may then have woken compute for work it had held back.
-func (w *window) rank(wakes []run.OffCPU) (k int, crowded bool) {
+// handled is when in (lo, hi) the loop first dealt with the input, as far as it shows: it answers
+// for a segment that it has read, and reads the signal of the I/O thread for what came without one.
+// 0: it does not show.
+func (w *window) handled(lo, hi int64) int64 {
+	if w.role.loop == w.role.io {
+		return 0
+	}
+	loop, l := w.p.thread(w.role.loop), []signal(nil)
+	ours := func(s signal) bool { return w.p.roles.takes[tidEP{w.role.io, s.ep}] != 0 }
+	if l = loop.gave; w.in.seg.by(w.p.TGID) == nil {
+		l, ours = loop.took, func(s signal) bool { return w.p.roles.gives[tidEP{w.role.io, s.ep}] != 0 }
+	}
+	i := sort.Search(len(l), func(i int) bool { return l[i].enter >= lo })
+	for ; i < len(l) && l[i].exit < hi; i++ {
+		if ours(l[i]) {
+			return l[i].exit
+		}
+	}
+	return 0
+}
+
+// rank says which of the loop's wake-ups of compute, in order, is likely for this input: inputs
+// handled in one go wake compute in their order. It is crowded when another wake-up, or none, may be:
+// there are more inputs than wake-ups, compute was not idle all the time since the input came, or a
+// result came in at the same time and the loop may have woken compute for work it had held back.
+func (w *window) rank(lo int64, wakes []run.OffCPU) (k int, crowded bool) {
 	since := w.lastLoopSleep(w.arrived)
 	if w.in.c == nil || w.in.c.recv == nil {
 		return 0, true
 	}
 	k = w.p.arrivedSince(since, w.in.c.recv)
-	if k >= len(wakes) || len(wakes) > w.p.arrivedBetween(since, wakes[len(wakes)-1].WakeNS) {
-		return 0, true
+	if k >= len(wakes) {
+		return k, true
+	}
+	n := w.p.arrivedBetween(since, wakes[len(wakes)-1].WakeNS)
+	if len(wakes) > n || n > 1 && len(w.role.compute) == 1 && wakes[k].OutNS > lo {
+		return k, true
 	}
 	return k, w.lastSignal(since, wakes[k].WakeNS) != 0
 }
@@ -227,77 +261,6 @@ func (w *window) wakes(lo, hi int64) []run.OffCPU {
 	return out
 }
 
-// finish is when compute hands a result, in the loop's hands by anchor, to the loop. The loop cannot
-// have slept between the hand-over and the send it set off, and a lone compute thread goes idle
-// only when all is handed over.
-func (w *window) finish(ready interval, anchor int64) interval {
-	f := interval{lo: ready.lo, ns: anchor, hi: anchor, rule: "output sent"}
-	if anchor == 0 {
-		f.rule = "no output seen"
-		return f
-	}
-	sent := anchor // earliest moment the loop can have passed the result to the I/O thread
-	if w.role.io != w.role.loop {
-		sent = ready.lo
-		if s, ok := w.p.thread(w.role.io).lastOff(ready.lo, anchor, loopSleep); ok {
-			sent = min(anchor, max(s.WakeNS, s.OutNS))
-		}
-	}
-	if s, ok := w.p.thread(w.role.loop).lastOff(ready.lo, sent, loopSleep); ok {
-		f.lo = max(f.lo, s.OutNS)
-		if slices.Contains(w.role.compute, s.WakerTID) && s.WakeNS > 0 {
-			f.ns, f.rule = s.WakeNS, "compute woke the loop"
-			// A result handed over while the loop slept would have woken it earlier, and the thread
-			// that woke it still slept in its work before.
-			if o, ok := w.p.thread(s.WakerTID).lastOff(f.lo-maxLookNS, s.WakeNS, working); ok {
-				f.lo = max(f.lo, o.InNS)
-			}
-		}
-	}
-	if len(w.role.compute) == 1 && w.role.compute[0] != w.role.loop {
-		if z, ok := w.p.thread(w.role.compute[0]).nextOff(ready.hi, anchor, w.idle); ok && z.OutNS < f.hi {
-			f.hi = max(z.OutNS, f.lo)
-			if f.rule == "output sent" {
-				f.ns, f.rule = f.hi, "compute went idle"
-			}
-		}
-	}
-	if y := w.lastSignal(f.lo, f.hi); y != 0 {
-		f.ns, f.rule = y, "compute signalled"
-	}
-	f.ns = min(max(f.ns, f.lo), f.hi)
-	return f
-}
-
-// lastSignal is the last moment in [lo, hi] at which compute woke the loop, or 0: its write to what
-// the loop waits on where compute was seen to write, else the wake-up itself.
-func (w *window) lastSignal(lo, hi int64) (ns int64) {
-	writes := false
-	for _, tid := range w.role.compute {
-		if tid == w.role.loop {
-			return 0
-		}
-		for _, s := range w.p.thread(tid).gave {
-			if w.p.roles.takes[tidEP{w.role.loop, s.ep}] == 0 {
-				continue
-			}
-			writes = true
-			if s.enter >= lo && s.enter <= hi {
-				ns = max(ns, s.enter)
-			}
-		}
-	}
-	if writes {
-		return ns
-	}
-	if o, ok := w.p.thread(w.role.loop).lastOff(lo-maxLookNS, hi, func(o run.OffCPU) bool {
-		return o.WakeNS >= lo && o.WakeNS <= hi && loopSleep(o) && slices.Contains(w.role.compute, o.WakerTID)
-	}); ok {
-		return o.WakeNS
-	}
-	return 0
-}
-
 // working accepts sleeps in the middle of work: not on a futex, where a thread may as well wait for
 // work or a lock.
 func working(o run.OffCPU) bool {
@@ -322,9 +285,10 @@ func (w *window) start(ready, first interval) interval {
 		}
 		return s
 	}
-	k, crowded := w.rank(wakes)
+	k, crowded := w.rank(ready.lo, wakes)
 	if crowded {
 		s.rule = "woken for one of several"
+		s.ns = max(s.ns, w.pastLocks(w.p.thread(wakes[0].TID), wakes[0].InNS), w.lastSignal(ready.lo, first.ns-1))
 		return s
 	}
 	mine := wakes[k]

@@ -95,16 +95,21 @@ func (t *Timeline) prune() {
 			for _, th := range x.threads {
 				th.sweep(horizon)
 			}
-			i := 0
-			for i < len(x.arrivals) && x.arrivals[i].ns < horizon {
-				i++
-			}
-			if i*2 > len(x.arrivals) {
-				x.arrivals = slices.Clone(x.arrivals[i:])
-			}
+			x.arrivals, x.sends = sweepArrivals(x.arrivals, horizon), sweepArrivals(x.sends, horizon)
 		}
 	}
 	t.shm.sweep(horizon)
+}
+
+func sweepArrivals(l []arrival, horizon int64) []arrival {
+	i := 0
+	for i < len(l) && l[i].ns < horizon {
+		i++
+	}
+	if i*2 > len(l) {
+		return slices.Clone(l[i:])
+	}
+	return l
 }
 
 func (t *Timeline) sweepHalf(e *endpoint, h *half, horizon int64) {

@@ -131,8 +131,8 @@ func equalSets(a, b map[int64]bool) bool {
 	return miss*8 <= max(len(a), len(b))
 }
 
-// chunkVisits splits a group by chunk number. Inputs and outputs without one belong to the first
-// and the last chunk: what precedes a stream, and what closes it.
+// chunkVisits splits a group by chunk number: one visit a chunk, which needs the input of its number
+// alone, and one for what closes the stream where that makes outputs of its own.
 func (t *Timeline) chunkVisits(r *request, l []hop, g *group) []Visit {
 	parts := map[int64]*group{}
 	var order []int64
@@ -148,6 +148,7 @@ func (t *Timeline) chunkVisits(r *request, l []hop, g *group) []Visit {
 		if inAt[n] >= 0 {
 			p := get(inAt[n])
 			p.in = append(p.in, i)
+			p.fires = len(p.in)
 		}
 	}
 	for n, i := range g.out {
@@ -158,46 +159,76 @@ func (t *Timeline) chunkVisits(r *request, l []hop, g *group) []Visit {
 	}
 	slices.Sort(order)
 	first, last := parts[order[0]], parts[order[len(order)-1]]
-	for n, i := range g.in {
-		if inAt[n] < 0 {
-			first.in = append(first.in, i)
-		}
-	}
-	for n, i := range g.out {
-		if outAt[n] < 0 {
-			last.out = append(last.out, i)
-		}
+	before, end := g.unnumbered(l, inAt, outAt)
+	first.in = append(before, first.in...)
+	if first.fires > 0 {
+		first.fires += len(before)
 	}
 	var out []Visit
+	if len(end.in) == 0 || len(end.out) == 0 {
+		first.in = append(first.in, end.in...)
+		last.out = append(last.out, end.out...)
+	} else {
+		out = append(out, t.visit(r, l, end, nil))
+	}
 	for _, k := range order {
 		out = append(out, t.visit(r, l, parts[k], ptr(k)))
 	}
 	return out
 }
 
-// chunksOf are the chunk numbers of hops in order of time, −1 none. A message whose number was not
-// captured takes the one that is missing between its neighbours of the same type.
+// unnumbered sorts the messages without a number of a stage that fires per chunk: inputs that came
+// before the stream, and what closes it. Something closes it when an input comes behind the last
+// chunk and outputs follow that input.
+func (g *group) unnumbered(l []hop, inAt, outAt []int64) (before []int, end *group) {
+	end = &group{key: g.key, p: g.p, control: g.control}
+	firstChunk := slices.IndexFunc(inAt, func(k int64) bool { return k >= 0 })
+	closing := false
+	for n, i := range g.in {
+		switch {
+		case inAt[n] >= 0:
+			closing = false
+		case n < firstChunk:
+			before = append(before, i)
+		default:
+			end.in = append(end.in, i)
+			closing = true
+		}
+	}
+	for n, i := range g.out {
+		if outAt[n] < 0 {
+			end.out = append(end.out, i)
+		}
+	}
+	if firstChunk < 0 || !closing || len(end.out) > 0 && l[end.out[0]].sentNS() < l[end.in[len(end.in)-1]].arrivedNS() {
+		before, end.in = append(before, end.in...), nil
+	}
+	return before, end
+}
+
+// chunksOf are the chunk numbers of hops in order of time, −1 none. Messages whose numbers were not
+// captured take those that are missing between their neighbours of the same kind, or before the
+// first of them, where it is as many.
 func chunksOf(l []hop, order []int) []int64 {
+	type class struct{ from, to, typ string }
 	out := make([]int64, len(order))
-	prev := map[string]int64{}
+	open := map[class][]int{} // without a number since the last one with one
+	next := map[class]int64{}
 	for n, i := range order {
 		h := &l[i]
+		k := class{h.From, h.To, h.Type}
 		out[n] = -1
-		if h.Chunk != nil {
-			out[n] = *h.Chunk
-		} else if p, ok := prev[h.Type]; ok {
-			for _, j := range order[n+1:] {
-				if l[j].Type == h.Type && l[j].Chunk != nil {
-					if *l[j].Chunk == p+2 {
-						out[n] = p + 1
-					}
-					break
-				}
+		if h.Chunk == nil {
+			open[k] = append(open[k], n)
+			continue
+		}
+		out[n] = *h.Chunk
+		if out[n]-next[k] == int64(len(open[k])) {
+			for j, m := range open[k] {
+				out[m] = next[k] + int64(j)
 			}
 		}
-		if out[n] >= 0 {
-			prev[h.Type] = out[n]
-		}
+		next[k], open[k] = out[n]+1, nil
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package correlate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -119,6 +120,9 @@ func (t *Timeline) message(m *run.Message) {
 	p.roles.carried(m)
 	if m.Dir == run.Recv && !t.isControl(m.Type) {
 		p.arrivals = append(p.arrivals, arrival{messageNS(m), m.EP, m.Pos})
+	}
+	if m.Dir == run.Send && !t.isControl(m.Type) {
+		p.sends = append(p.sends, arrival{cmp.Or(m.FirstEnterNS, messageNS(m)), m.EP, m.Pos})
 	}
 	t.attach(c, m)
 }

@@ -1,6 +1,7 @@
 package correlate
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -32,6 +33,7 @@ type process struct {
 	nEntry   int
 	named    *stageName
 	arrivals []arrival            // data messages it received, by time
+	sends    []arrival            // data messages it sent, by time
 	locks    map[uint64][4]uint32 // futex address → threads that waited on it
 }
 
@@ -39,8 +41,13 @@ type process struct {
 // made anew for every wait would fill it.
 const maxLocks = 4096
 
+// lockWord names a lock by the address a thread waits at: a condition variable of glibc sends its
+// waiters to two words in turn, four bytes apart (pthread_cond_t, __g_signals).
+func lockWord(addr uint64) uint64 { return addr &^ 7 }
+
 // waitsOn notes a futex wait.
 func (x *process) waitsOn(addr uint64, tid uint32) {
+	addr = lockWord(addr)
 	if x.locks == nil || len(x.locks) >= maxLocks {
 		x.locks = map[uint64][4]uint32{}
 	}
@@ -60,16 +67,35 @@ func (x *process) waitsOn(addr uint64, tid uint32) {
 // isLock reports that waker, too, waits on a futex address at times: then waking another thread
 // there releases a lock and hands no work over.
 func (x *process) isLock(addr uint64, waker uint32) bool {
-	l := x.locks[addr]
+	l := x.locks[lockWord(addr)]
 	return slices.Contains(l[:], waker)
 }
 
-// arrival is a data message with ids coming into a process.
+// sentBetween counts the data messages that left from since on and before m; those that left in
+// the same call are in the order of their stream.
+func (x *process) sentBetween(since int64, m *run.Message) (n int) {
+	at := cmp.Or(m.FirstEnterNS, messageNS(m))
+	for i := len(x.sends) - 1; i >= 0; i-- {
+		a := x.sends[i]
+		if a.ns >= since && (a.ns < at || a.ns == at && a.ep == m.EP && a.pos < m.Pos) {
+			n++
+		}
+		if a.ns < since-graceNS {
+			break
+		}
+	}
+	return n
+}
+
+// arrival is a data message with ids coming into a process, or leaving it.
 type arrival struct {
 	ns  int64
 	ep  uint32
 	pos uint64
 }
+
+// shared reports that more than one thread waits on a futex address at times.
+func (x *process) shared(addr uint64) bool { return x.locks[lockWord(addr)][1] != 0 }
 
 // arrivedSince counts the data messages that came in from since on and before m; those that came in
 // the same call are in the order of their stream.

@@ -47,6 +47,7 @@ type roles struct {
 	io      uint32   // receives messages
 	loop    uint32   // woken by io; hands work out
 	compute []uint32 // woken by loop, do the work; the loop itself where there are none
+	courier uint32   // waits for the results of compute and signals them to the loop
 }
 
 // learnRoles decides the roles from all that was counted so far. The answer is kept until a tenth
@@ -59,10 +60,7 @@ func (x *process) learnRoles() roles {
 }
 
 func (x *process) decideRoles() (r roles) {
-	r.io = busiest(x.roles.recvIDs)
-	if r.io == 0 {
-		r.io = busiest(x.roles.sendIDs)
-	}
+	r.io = x.receiver()
 	if r.io == 0 {
 		return r
 	}
@@ -71,11 +69,11 @@ func (x *process) decideRoles() (r roles) {
 	if r.loop == 0 {
 		r.loop = r.io
 	}
-	r.compute = x.workers(r.loop, []uint32{r.io, r.loop})
+	r.compute, r.courier = x.workers(r.loop, []uint32{r.io, r.loop})
 	if len(r.compute) == 0 && r.loop != r.io {
 		// The thread that reads the messages runs the loop too, and what it wakes computes.
 		r.loop = r.io
-		r.compute = x.workers(r.io, []uint32{r.io})
+		r.compute, r.courier = x.workers(r.io, []uint32{r.io})
 	}
 	if len(r.compute) == 0 {
 		r.compute = []uint32{r.loop}
@@ -83,23 +81,96 @@ func (x *process) decideRoles() (r roles) {
 	return r
 }
 
+// receiver is the thread that receives messages. Where one that receives passes on to another that
+// receives, too, from other channels, it is the one that passes on.
+func (x *process) receiver() uint32 {
+	io := busiest(x.roles.recvIDs)
+	if io == 0 {
+		return busiest(x.roles.sendIDs)
+	}
+	best := io
+	for tid, n := range x.roles.recvIDs {
+		if tid != io && x.gaveTo(tid, io)*2 >= n && n > 2 && x.gaveTo(io, tid) > 2 && (best == io || n > x.roles.recvIDs[best]) {
+			best = tid
+		}
+	}
+	return best
+}
+
 // workers are the threads that a loop hands work to or takes results from: those that it wakes or
 // that wake it, at least a tenth as often as the busiest of them. One that never runs out of work is
-// known by its results alone.
-func (x *process) workers(loop uint32, not []uint32) []uint32 {
+// known by its results alone. A courier is no worker; what workers hand it are their results.
+func (x *process) workers(loop uint32, not []uint32) (out []uint32, courier uint32) {
 	score := x.wokenBy(loop, not)
 	for tid, n := range x.wakersOf(loop, not) {
 		score[tid] += n
 	}
+	if courier = x.courier(loop, score, not); courier != 0 {
+		delete(score, courier)
+		for k, w := range x.roles.wakes {
+			if k[1] == courier && !slices.Contains(not, k[0]) {
+				score[k[0]] += w.futex
+			}
+		}
+	}
 	most := score[busiest(score)]
-	var out []uint32
 	for tid, n := range score {
 		if n*10 >= most {
 			out = append(out, tid)
 		}
 	}
 	slices.Sort(out)
-	return out
+	// What gives next to nothing back while others do helps the loop itself (a pool for parallel
+	// copies).
+	mute := func(tid uint32) bool { return (x.gaveBack(tid, loop)+x.gaveBack(tid, courier))*10 < score[tid] }
+	if givers := slices.DeleteFunc(slices.Clone(out), mute); len(givers) > 0 {
+		out = givers
+	}
+	return out, courier
+}
+
+// gaveBack counts how often one thread woke another, or wrote what it reads.
+func (x *process) gaveBack(from, to uint32) int {
+	if to == 0 {
+		return 0
+	}
+	n := x.gaveTo(from, to)
+	if w := x.roles.wakes[[2]uint32{from, to}]; w != nil {
+		n += w.futex + w.lock + w.poll + w.other
+	}
+	return n
+}
+
+// courier finds among the threads around a loop the one that signals to it what another, which does
+// not signal to it, has handed over; 0 where there is none.
+func (x *process) courier(loop uint32, around map[uint32]int, not []uint32) (best uint32) {
+	most := 0
+	for c := range around {
+		n := x.gaveTo(c, loop)
+		for k, w := range x.roles.wakes {
+			if k[1] != c || slices.Contains(not, k[0]) || w.futex < 3 || w.futex*4 < n || x.gaveTo(k[0], loop)*10 > n {
+				continue
+			}
+			back := x.roles.wakes[[2]uint32{c, k[0]}]
+			if back != nil && back.futex > w.futex || n == 0 {
+				continue
+			}
+			if w.futex > most || w.futex == most && c < best {
+				best, most = c, w.futex
+			}
+		}
+	}
+	return best
+}
+
+// gaveTo counts what one thread wrote that another read.
+func (x *process) gaveTo(from, to uint32) (n int) {
+	for g, k := range x.roles.gives {
+		if g.tid == from {
+			n += min(k, x.roles.takes[tidEP{to, g.ep}])
+		}
+	}
+	return n
 }
 
 func busiest(m map[uint32]int) (best uint32) {

@@ -17,6 +17,7 @@ type group struct {
 	p       *process
 	in, out []int // in order of time
 	control []int // control hops the stage sent
+	fires   int   // the first so many inputs are needed; 0: those that came before the first output
 }
 
 // groups lists the stages a request visited, in order of first sight.
@@ -175,7 +176,7 @@ func (t *Timeline) visit(r *request, l []hop, g *group, chunk *int64) Visit {
 		h := &l[i]
 		v.Inputs = append(v.Inputs, Input{From: h.From, Chunk: h.Chunk, At: h.Recv, InHand: h.inHand(), Hop: i})
 		v.Identity = worse(v.Identity, h.Identity)
-		if firstOut == 0 || h.arrivedNS() <= firstOut || n == 0 {
+		if n < g.fires || g.fires == 0 && (firstOut == 0 || h.arrivedNS() <= firstOut || n == 0) {
 			needed = n
 			upstream[h.From] = true
 		}

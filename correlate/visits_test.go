@@ -209,6 +209,77 @@ func TestStages(t *testing.T) {
 			visit encoder[20] in=api@170 ready=170..200 start=170..200 finish=170..300 dep=300 exact
 			visit vocoder[30]#0 in=encoder#0@210 ready=210..250 start=210..250 finish=210..250 dep=250 exact
 			visit vocoder[30]#1 in=encoder#1@310 ready=310..350 start=310..350 finish=310..356 dep=356 exact`},
+		{"chunks: numbers that were not captured are those before and between their neighbours", twoProcs + `
+			proc 30 vocoder
+			unix 4 5
+			base 4 5 0
+			unix 6 7
+			base 6 7 0` + entry + `
+			send 4 20 200-205 0+50 data id=req-1 chunk=0
+			recv 5 30 202-210 0+50 data id=req-1 chunk=0
+			send 4 20 211-212 50+50 data id=req-1 chunk=1
+			recv 5 30 213-214 50+50 data id=req-1 chunk=1
+			send 4 20 220-221 100+50 data id=req-1 chunk=2
+			recv 5 30 222-223 100+50 data id=req-1 chunk=2
+			send 4 20 224-225 150+50 data id=req-1 chunk=3
+			recv 5 30 226-227 150+50 data id=req-1 chunk=3
+			send 6 30 250-255 0+50 stream id=req-1
+			recv 7 10 252-260 0+50 stream id=req-1
+			send 6 30 350-355 50+50 stream id=req-1
+			recv 7 10 352-360 50+50 stream id=req-1
+			send 6 30 450-455 100+50 stream id=req-1
+			recv 7 10 452-460 100+50 stream id=req-1
+			send 6 30 550-555 150+50 stream id=req-1 chunk=3
+			recv 7 10 552-560 150+50 stream id=req-1 chunk=3`, `
+			request req-1 unknown entry=110 exit=?
+			hop encoder[20]>vocoder[30] data#0 unix 200>210 exact
+			hop encoder[20]>vocoder[30] data#1 unix 211>214 exact
+			hop encoder[20]>vocoder[30] data#2 unix 220>223 exact
+			hop encoder[20]>vocoder[30] data#3 unix 224>227 exact
+			hop vocoder[30]>api[10] stream unix 250>260 exact
+			hop vocoder[30]>api[10] stream unix 350>360 exact
+			hop vocoder[30]>api[10] stream unix 450>460 exact
+			hop vocoder[30]>api[10] stream#3 unix 550>560 exact
+			visit encoder[20]#0 in= ready=? start=? finish=? dep=200 exact
+			visit vocoder[30]#0 in=encoder#0@210 ready=210..250 start=210..250 finish=210..250 dep=250 exact
+			visit encoder[20]#1 in= ready=? start=? finish=? dep=211 exact
+			visit vocoder[30]#1 in=encoder#1@214 ready=214..350 start=214..350 finish=214..350 dep=350 exact
+			visit encoder[20]#2 in= ready=? start=? finish=? dep=220 exact
+			visit vocoder[30]#2 in=encoder#2@223 ready=223..450 start=223..450 finish=223..450 dep=450 exact
+			visit encoder[20]#3 in= ready=? start=? finish=? dep=224 exact
+			visit vocoder[30]#3 in=encoder#3@227 ready=227..550 start=227..550 finish=227..550 dep=550 exact`},
+		{"chunks: what closes the stream, and answers of its own, is one visit more", twoProcs + `
+			proc 30 vocoder
+			unix 4 5
+			base 4 5 0
+			unix 6 7
+			base 6 7 0` + entry + `
+			send 2 10 150-160 0+50 submit id=req-1
+			recv 3 20 155-170 0+50 submit id=req-1
+			send 4 20 200-205 0+50 data id=req-1 chunk=0
+			recv 5 30 202-210 0+50 data id=req-1 chunk=0
+			send 4 20 212-213 50+50 data id=req-1 chunk=1
+			recv 5 30 213-214 50+50 data id=req-1 chunk=1
+			send 4 20 220-221 100+20 done id=req-1
+			recv 5 30 222-223 100+20 done id=req-1
+			send 6 30 250-255 0+50 stream id=req-1 chunk=0
+			recv 7 10 252-260 0+50 stream id=req-1 chunk=0
+			send 6 30 350-355 50+50 stream id=req-1 chunk=1
+			recv 7 10 352-360 50+50 stream id=req-1 chunk=1
+			send 6 30 456-457 100+20 complete id=req-1
+			recv 7 10 456-461 100+20 complete id=req-1`, `
+			request req-1 unknown entry=110 exit=?
+			hop api[10]>encoder[20] submit unix 150>170 exact
+			hop encoder[20]>vocoder[30] data#0 unix 200>210 exact
+			hop encoder[20]>vocoder[30] data#1 unix 212>214 exact
+			hop encoder[20]>vocoder[30] done unix 220>223 exact
+			hop vocoder[30]>api[10] stream#0 unix 250>260 exact
+			hop vocoder[30]>api[10] stream#1 unix 350>360 exact
+			hop vocoder[30]>api[10] complete unix 456>461 exact
+			visit encoder[20] in=api@170 ready=170..200 start=170..200 finish=170..220 dep=220 exact
+			visit vocoder[30]#0 in=encoder#0@210 ready=210..250 start=210..250 finish=210..250 dep=250 exact
+			visit vocoder[30]#1 in=encoder#1@214 ready=214..350 start=214..350 finish=214..350 dep=350 exact
+			visit vocoder[30] in=encoder@223 ready=223..456 start=223..456 finish=223..456 dep=456 exact`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tl := New(Options{StageOf: byComm})

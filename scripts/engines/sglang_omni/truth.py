@@ -132,6 +132,9 @@ def visits_of(request: str, stage: str, events: list[Event]) -> Iterator[dict[st
         yield visit(request, stage, pid, chunk, arrivals=arrivals, ready_ns=arrived.ns if arrived else None,
                     start_ns=first(own, *COMPUTE_START), finish_ns=last(own, *COMPUTE_END), departure_ns=sent.get(chunk))
     if first(whole, *COMPUTE_START) is None:
+        # It only passes on the end of its stream: no event tells when it had all it needs, or computes.
+        if by_chunk and (left := last(whole, "stage_hop_sent")) is not None:
+            yield visit(request, stage, pid, None, arrivals=[], departure_ns=left)
         return
     arrivals = [{"from": room(e.meta["from_stage"]), "ns": e.ns} for e in whole if e.name == "stage_input_received"]
     terminal = next((e.ns for e in whole if e.name == "stage_complete" and e.meta.get("terminal")), None)

@@ -1,0 +1,204 @@
+package correlate
+
+import (
+	"slices"
+
+	"github.com/stageline/stageline/collector/run"
+)
+
+// finish is when compute hands a result, in the loop's hands by anchor, to the loop. The loop cannot
+// have slept between the hand-over and the send it set off, and a lone compute thread goes idle
+// only when all is handed over.
+func (w *window) finish(ready interval, h *hop, anchor int64) interval {
+	f := interval{lo: ready.lo, ns: anchor, hi: anchor, rule: "output sent"}
+	if anchor == 0 {
+		f.rule = "no output seen"
+		return f
+	}
+	if w.role.courier != 0 {
+		return w.fetched(ready, h, anchor)
+	}
+	sent := anchor // earliest moment the loop can have passed the result to the I/O thread
+	if w.role.io != w.role.loop {
+		sent = ready.lo
+		if s, ok := w.p.thread(w.role.io).lastOff(ready.lo, anchor, loopSleep); ok {
+			sent = min(anchor, max(s.WakeNS, s.OutNS))
+		}
+	}
+	if s, ok := w.p.thread(w.role.loop).lastOff(ready.lo, sent, loopSleep); ok {
+		f.lo = max(f.lo, s.OutNS)
+		if slices.Contains(w.role.compute, s.WakerTID) && s.WakeNS > 0 {
+			f.ns, f.rule = s.WakeNS, "compute woke the loop"
+			// A result handed over while the loop slept would have woken it earlier, and the thread
+			// that woke it still slept in its work before.
+			if o, ok := w.p.thread(s.WakerTID).lastOff(f.lo-maxLookNS, s.WakeNS, working); ok {
+				f.lo = max(f.lo, o.InNS)
+			}
+		}
+	}
+	if z, ok := w.wentIdle(ready.hi, anchor); ok && z >= f.lo && z < f.hi {
+		f.hi = z
+		if f.rule == "output sent" {
+			f.ns, f.rule = z, "compute went idle"
+		}
+	}
+	if y := w.lastSignal(f.lo, f.hi); y != 0 {
+		f.ns, f.rule = y, "compute signalled"
+	}
+	f.ns = min(max(f.ns, f.lo), f.hi)
+	return f
+}
+
+// fetched is finish where a courier waits for results and signals them to the loop, which fetches
+// what else is there and sends all of it before the courier waits again. The courier's sleep ends
+// with the hand-over of the first of them; the loop may sleep between those that follow.
+func (w *window) fetched(ready interval, h *hop, anchor int64) interval {
+	f := interval{lo: ready.lo, ns: anchor, hi: anchor, rule: "output sent"}
+	courier := w.p.thread(w.role.courier)
+	passed := w.passed(h, anchor)
+	y, before := w.couriered(passed)
+	if later, _ := w.couriered(anchor); later != y { // sent about when the courier signalled: for this result or the next
+		f.lo = max(f.lo, w.unbroken(before))
+	} else if o, ok := courier.lastOff(before, y, w.handOver); y <= ready.lo {
+		f.rule = "fetched with results before it"
+	} else if h.c == nil || h.c.send == nil || w.p.sentBetween(y, h.c.send) > 0 {
+		f.lo, f.rule = max(f.lo, w.unbroken(max(o.WakeNS, before))), "fetched with others"
+		if ok && w.last != w.one { // one that makes several results for a request works at many in turn
+			f.ns = o.WakeNS
+		}
+	} else if ok {
+		f.lo, f.ns, f.hi, f.rule = max(f.lo, w.unbroken(o.WakeNS)), o.WakeNS, o.WakeNS, "courier woken"
+	} else { // handed over before the courier waited for it
+		f.lo, f.ns, f.hi, f.rule = max(f.lo, w.unbroken(before)), y, y, "courier signalled"
+	}
+	z, idle := w.wentIdle(ready.hi, anchor)
+	if idle && z < f.hi {
+		f.hi = max(z, f.lo)
+		f.ns, f.rule = f.hi, "compute went idle"
+	}
+	f.hi = max(f.hi, f.lo)
+	f.ns = min(max(f.ns, f.lo), f.hi)
+	return f
+}
+
+// soonest moves the estimate of a result that waited for the loop, and so was seen late, to where
+// compute, after it began, first had nothing left to do or woke the courier.
+func (w *window) soonest(f, start interval) interval {
+	if w.role.courier == 0 || f.lo == f.hi || f.rule == "courier woken" || f.rule == "courier signalled" {
+		return f
+	}
+	from := max(start.ns, f.lo)
+	if z, ok := w.wentIdle(from, f.ns); ok {
+		f.ns, f.rule = z, "compute went idle"
+	}
+	if o, ok := w.p.thread(w.role.courier).nextOff(from-maxLookNS, f.ns, func(o run.OffCPU) bool {
+		return w.handOver(o) && o.WakeNS > from && o.WakeNS < f.ns
+	}); ok {
+		f.ns, f.rule = o.WakeNS, "courier woken, later fetched"
+	}
+	return f
+}
+
+// handOver accepts sleeps of the courier that compute ended with a result.
+func (w *window) handOver(o run.OffCPU) bool {
+	return o.State == run.OffSleep && o.Call == callFutex && o.WakerTGID == w.p.TGID && slices.Contains(w.role.compute, o.WakerTID) &&
+		!w.p.isLock(o.Arg0, w.role.loop)
+}
+
+// couriered is when the courier last signalled to the loop by ns, and when it did so before that.
+func (w *window) couriered(ns int64) (last, before int64) {
+	gave := w.p.thread(w.role.courier).gave
+	for i := len(gave) - 1; i >= 0; i-- {
+		if gave[i].enter > ns || w.p.roles.takes[tidEP{w.role.loop, gave[i].ep}] == 0 {
+			continue
+		}
+		if last != 0 {
+			return last, gave[i].enter
+		}
+		last = gave[i].enter
+	}
+	return last, 0
+}
+
+// passed is the earliest moment at which the loop can have given h to the I/O thread that sent it by
+// anchor: that one sends all it has before it sleeps, and the loop wakes it only when it sleeps.
+func (w *window) passed(h *hop, anchor int64) (ns int64) {
+	if h.c == nil || h.c.send == nil || h.c.send.TID == w.role.loop || anchor < h.Send.lo() {
+		return anchor
+	}
+	ns = w.arrived
+	io := h.c.send.TID
+	if s, ok := w.p.thread(io).lastOff(w.arrived, anchor, loopSleep); ok {
+		ns = max(ns, min(anchor, max(s.WakeNS, s.OutNS)))
+	}
+	gave := w.p.thread(w.role.loop).gave
+	for i := len(gave) - 1; i >= 0 && gave[i].enter > ns; i-- {
+		if gave[i].enter <= anchor && w.p.roles.takes[tidEP{io, gave[i].ep}] != 0 {
+			return gave[i].enter
+		}
+	}
+	return ns
+}
+
+// unbroken is since when compute did nothing but work or wait for locks before ns: the result that
+// it handed over at ns was not ready earlier.
+func (w *window) unbroken(ns int64) (lo int64) {
+	for _, tid := range w.role.compute {
+		o, ok := w.p.thread(tid).lastOff(ns-maxLookNS, ns, func(o run.OffCPU) bool {
+			return o.State == run.OffSleep && o.InNS <= ns && !(o.Call == callFutex && w.p.shared(o.Arg0))
+		})
+		if !ok {
+			return 0
+		}
+		if lo == 0 || o.WakeNS < lo {
+			lo = max(o.WakeNS, o.OutNS)
+		}
+	}
+	return lo
+}
+
+// wentIdle is when a lone compute thread first had nothing left to do in [lo, hi].
+func (w *window) wentIdle(lo, hi int64) (int64, bool) {
+	if len(w.role.compute) != 1 || w.role.compute[0] == w.role.loop {
+		return 0, false
+	}
+	z, ok := w.p.thread(w.role.compute[0]).nextOff(lo, hi, func(o run.OffCPU) bool {
+		return w.idle(o) && !(o.Call == callFutex && w.p.shared(o.Arg0))
+	})
+	return z.OutNS, ok
+}
+
+// lastSignal is the last moment in [lo, hi] at which compute woke the loop, or 0: its write to what
+// the loop waits on where compute was seen to write, else the wake-up itself.
+func (w *window) lastSignal(lo, hi int64) (ns int64) {
+	if w.role.courier != 0 {
+		o, _ := w.p.thread(w.role.courier).lastOff(lo-maxLookNS, hi, func(o run.OffCPU) bool {
+			return w.handOver(o) && o.WakeNS >= lo && o.WakeNS <= hi
+		})
+		return o.WakeNS
+	}
+	writes := false
+	for _, tid := range w.role.compute {
+		if tid == w.role.loop {
+			return 0
+		}
+		for _, s := range w.p.thread(tid).gave {
+			if w.p.roles.takes[tidEP{w.role.loop, s.ep}] == 0 {
+				continue
+			}
+			writes = true
+			if s.enter >= lo && s.enter <= hi {
+				ns = max(ns, s.enter)
+			}
+		}
+	}
+	if writes {
+		return ns
+	}
+	if o, ok := w.p.thread(w.role.loop).lastOff(lo-maxLookNS, hi, func(o run.OffCPU) bool {
+		return o.WakeNS >= lo && o.WakeNS <= hi && loopSleep(o) && slices.Contains(w.role.compute, o.WakerTID)
+	}); ok {
+		return o.WakeNS
+	}
+	return 0
+}

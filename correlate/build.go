@@ -191,6 +191,9 @@ func (t *Timeline) release(r *request, index int) {
 	for _, v := range r.names() {
 		if t.ids.active[v] == r {
 			delete(t.ids.active, v)
+			if in := bare(v); t.ids.inner[in] == r {
+				delete(t.ids.inner, in)
+			}
 		}
 		t.ids.done[v] = index
 	}

@@ -19,7 +19,8 @@ const (
 // identities knows which id belongs to which request.
 type identities struct {
 	active  map[string]*request
-	done    map[string]int // ids of built requests → index of the result
+	inner   map[string]*request // what stands inside an active id behind its word prefixes
+	done    map[string]int      // ids of built requests → index of the result
 	orphans map[string]*orphan
 	shared  map[string]bool // values that stood beside ids of several requests: no alias
 }
@@ -39,6 +40,7 @@ const maxOrphans = 4096
 
 func (t *identities) init() {
 	t.active = map[string]*request{}
+	t.inner = map[string]*request{}
 	t.done = map[string]int{}
 	t.orphans = map[string]*orphan{}
 	t.shared = map[string]bool{}
@@ -56,6 +58,9 @@ func (t *Timeline) own(r *request, value, reason string) {
 		return
 	}
 	t.ids.active[value] = r
+	if in := bare(value); in != value && t.ids.inner[in] == nil {
+		t.ids.inner[in] = r
+	}
 	if value != r.id {
 		r.aliases = append(r.aliases, Alias{value, reason})
 	}
@@ -98,6 +103,11 @@ func (t *Timeline) resolve(value string) (r *request, known string, wrapped bool
 	}
 	if c := t.clients.byID[value]; c != nil && !t.clients.linked[c] {
 		return t.activate(c), value, false
+	}
+	// A reply may name the request, under a prefix, before the pipeline does.
+	if r = t.ids.inner[value]; r != nil {
+		t.own(r, value, aliasContains)
+		return r, value, false
 	}
 	best, clash := "", false
 	for _, sub := range parts(value) {
@@ -175,6 +185,23 @@ func wraps(outer, inner string) bool {
 		}
 		at = i + 1
 	}
+}
+
+// bare is an id without the words before it ("chatcmpl-"), if what is left is long enough to be an
+// id of its own and begins no word.
+func bare(v string) string {
+	rest := v
+	for {
+		i := strings.IndexAny(rest, "-_:")
+		if i <= 0 || !letters(rest[:i]) {
+			break
+		}
+		rest = rest[i+1:]
+	}
+	if len(rest) < 8 || !strings.ContainsAny(rest, "0123456789") {
+		return v
+	}
+	return rest
 }
 
 // prefixOK accepts "", and words or small numbers each closed by '-', '_' or ':'.

@@ -124,8 +124,8 @@ func TestLiveAttachInFlight(t *testing.T) {
 	}
 	wrongInputs(t, m)
 	inFlight := l.ids(func(sent, end int64) bool { return sent < doc.FromNS && end > attached })
-	if len(inFlight) < 7 {
-		t.Fatalf("%d requests were in flight at attach, want 7 or 8: the test does not test", len(inFlight))
+	if len(inFlight) < 5 {
+		t.Fatalf("%d requests were in flight at attach, want at least 5 of 8: the test does not test", len(inFlight))
 	}
 	flagged := 0
 	for i := range doc.Requests {

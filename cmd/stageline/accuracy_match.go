@@ -201,34 +201,41 @@ func (m *matching) findVisit(id string, tv *truthVisit, fits func(a, b *int64) b
 	return best
 }
 
-// hopRule says whether a hop of the report may be one of the truth, ends aside.
-type hopRule func(m *matching, p *correlate.Hop, t *truthHop) bool
+// hopPass is one round of pairing hops. Its groups are aligned in order of time: a group must hold
+// all that the pass cannot tell apart, or the first of several would take the only one found.
+type hopPass struct {
+	byType, byChunk bool // what tells groups apart, beside the ends
+	fits            func(m *matching, p *correlate.Hop, t *truthHop) bool
+}
 
-var hopRules = []hopRule{
-	func(_ *matching, p *correlate.Hop, t *truthHop) bool {
+// A type outside the truth's vocabulary is a decoder without that word, not another message.
+var hopPasses = []hopPass{
+	{true, true, func(_ *matching, p *correlate.Hop, t *truthHop) bool {
 		return p.Type == t.Type && sameChunk(p.Chunk, t.Chunk)
-	},
-	func(_ *matching, p *correlate.Hop, t *truthHop) bool {
+	}},
+	{true, false, func(_ *matching, p *correlate.Hop, t *truthHop) bool {
 		return p.Type == t.Type && oneUnstated(p.Chunk, t.Chunk)
-	},
-	// A type outside the truth's vocabulary is a decoder without that word, not another message.
-	func(m *matching, p *correlate.Hop, t *truthHop) bool {
-		return !m.types[p.Type] && (sameChunk(p.Chunk, t.Chunk) || oneUnstated(p.Chunk, t.Chunk))
-	},
+	}},
+	{false, true, func(m *matching, p *correlate.Hop, t *truthHop) bool {
+		return !m.types[p.Type] && sameChunk(p.Chunk, t.Chunk)
+	}},
+	{false, false, func(m *matching, p *correlate.Hop, t *truthHop) bool {
+		return !m.types[p.Type] && oneUnstated(p.Chunk, t.Chunk)
+	}},
 }
 
 func (m *matching) matchHops(id string) {
 	for _, memory := range []bool{false, true} {
-		for pass, rule := range hopRules {
-			for _, group := range m.openGroups(id, memory) {
-				free := m.freeHops(id, group[0], rule)
+		for _, pass := range hopPasses {
+			for _, group := range m.openGroups(id, memory, pass) {
+				free := m.freeHops(id, group[0], pass)
 				for i, j := range align(hopTimes(group), foundTimes(free)) {
 					if j < 0 {
 						continue
 					}
 					m.hops[group[i]] = free[j]
 					m.taken[free[j].Hop] = true
-					if pass == len(hopRules)-1 {
+					if !pass.byType {
 						m.untyped++
 					}
 				}
@@ -237,8 +244,8 @@ func (m *matching) matchHops(id string) {
 	}
 }
 
-// openGroups are the unpaired hops of a request that differ in nothing but time and sequence.
-func (m *matching) openGroups(id string, memory bool) [][]*truthHop {
+// openGroups are the unpaired hops of a request by what the pass tells apart.
+func (m *matching) openGroups(id string, memory bool, pass hopPass) [][]*truthHop {
 	type key struct {
 		from, to, typ string
 		chunk         int64
@@ -249,9 +256,15 @@ func (m *matching) openGroups(id string, memory bool) [][]*truthHop {
 		if h.memory() != memory || m.hops[h] != nil {
 			continue
 		}
-		k := key{h.From, h.To, h.Type, math.MinInt64}
-		if h.Chunk != nil {
+		k := key{from: h.From, to: h.To, chunk: math.MinInt64}
+		if pass.byType {
+			k.typ = h.Type
+		}
+		switch {
+		case h.Chunk != nil && pass.byChunk:
 			k.chunk = *h.Chunk
+		case h.Chunk != nil:
+			k.chunk = 0 // whichever
 		}
 		if groups[k] == nil {
 			order = append(order, k)
@@ -266,12 +279,12 @@ func (m *matching) openGroups(id string, memory bool) [][]*truthHop {
 }
 
 // freeHops are the unpaired hops of the report that may be t, in order of time.
-func (m *matching) freeHops(id string, t *truthHop, rule hopRule) []*foundHop {
+func (m *matching) freeHops(id string, t *truthHop, pass hopPass) []*foundHop {
 	var out []*foundHop
 	for _, q := range m.requests[id] {
 		for i := range q.Hops {
 			h := &q.Hops[i]
-			if !m.taken[h] && rule(m, h, t) && slices.Contains(m.truthNames(h.From, h.FromTGID), t.From) && slices.Contains(m.truthNames(h.To, h.ToTGID), t.To) {
+			if !m.taken[h] && pass.fits(m, h, t) && slices.Contains(m.truthNames(h.From, h.FromTGID), t.From) && slices.Contains(m.truthNames(h.To, h.ToTGID), t.To) {
 				out = append(out, &foundHop{q, h})
 			}
 		}

@@ -123,10 +123,12 @@ func TestLiveAttachInFlight(t *testing.T) {
 		t.Errorf("of requests in flight at attach %d hops and %d visits are invented", len(m.hopsInvented), len(m.visitsInvented))
 	}
 	wrongInputs(t, m)
-	inFlight := l.ids(func(sent, end int64) bool { return sent < doc.FromNS && end > attached })
-	if len(inFlight) < 5 {
-		t.Fatalf("%d requests were in flight at attach, want at least 5 of 8: the test does not test", len(inFlight))
+	under := l.ids(func(sent, end int64) bool { return sent < doc.FromNS && end > doc.FromNS })
+	if len(under) < 7 {
+		t.Fatalf("%d requests were in flight at attach, want 7 or 8: the test does not test", len(under))
 	}
+	// What ended within the milliseconds of attaching may have left nothing to mark.
+	inFlight := l.ids(func(sent, end int64) bool { return sent < doc.FromNS && end > attached })
 	flagged := 0
 	for i := range doc.Requests {
 		q := &doc.Requests[i]
@@ -141,7 +143,7 @@ func TestLiveAttachInFlight(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d requests in flight at attach, %d found and marked; %d later", len(inFlight), flagged, len(later))
+	t.Logf("%d requests in flight at attach, %d found and marked; %d later", len(under), flagged, len(later))
 	if flagged == 0 {
 		t.Error("no request that was under way is in the report")
 	}

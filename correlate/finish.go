@@ -71,10 +71,8 @@ func (w *window) fetched(ready interval, h *hop, anchor int64) interval {
 	} else { // handed over before the courier waited for it
 		f.lo, f.ns, f.hi, f.rule = max(f.lo, w.unbroken(before)), y, y, "courier signalled"
 	}
-	z, idle := w.wentIdle(ready.hi, anchor)
-	if idle && z < f.hi {
-		f.hi = max(z, f.lo)
-		f.ns, f.rule = f.hi, "compute went idle"
+	if z, ok := w.wentIdle(ready.hi, anchor); ok && z >= f.lo && z < f.hi {
+		f.hi, f.ns, f.rule = z, z, "compute went idle"
 	}
 	f.hi = max(f.hi, f.lo)
 	f.ns = min(max(f.ns, f.lo), f.hi)

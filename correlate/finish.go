@@ -18,10 +18,10 @@ func (w *window) finish(ready interval, h *hop, anchor int64) interval {
 	if w.role.courier != 0 {
 		return w.fetched(ready, h, anchor)
 	}
-	sent := anchor // earliest moment the loop can have passed the result to the I/O thread
-	if w.role.io != w.role.loop {
+	sent := anchor // earliest moment the loop can have passed the result to the thread that sent it
+	if by := w.sender(h); by != w.role.loop {
 		sent = ready.lo
-		if s, ok := w.p.thread(w.role.io).lastOff(ready.lo, anchor, loopSleep); ok {
+		if s, ok := w.p.thread(by).lastOff(ready.lo, anchor, loopSleep); ok {
 			sent = min(anchor, max(s.WakeNS, s.OutNS))
 		}
 	}
@@ -47,6 +47,15 @@ func (w *window) finish(ready interval, h *hop, anchor int64) interval {
 	}
 	f.ns = min(max(f.ns, f.lo), f.hi)
 	return f
+}
+
+// sender is the thread that sent a result: not the one that receives where the loop itself reads
+// some channel and leaves the others to an I/O thread.
+func (w *window) sender(h *hop) uint32 {
+	if h.c == nil || h.c.send == nil || h.c.send.TID == 0 {
+		return w.role.io
+	}
+	return h.c.send.TID
 }
 
 // fetched is finish where a courier waits for results and signals them to the loop, which fetches

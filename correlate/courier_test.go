@@ -204,3 +204,32 @@ func TestRolesOfTwoReceivers(t *testing.T) {
 	tl.Finish()
 	sameRows(t, fmt.Sprintf("%+v", tl.procs.at(20, baseNS+9e6).decideRoles()), `{io:21 loop:20 compute:[22] courier:0}`)
 }
+
+// The loop 20 reads its channel itself and leaves sending to thread 21, which gets a CPU late: the
+// loop has slept again since it passed the result on.
+func TestFinishByTheThreadThatSends(t *testing.T) {
+	text := twoProcs
+	round := func(a, i int, id string, more string) string {
+		return fmt.Sprintf(`
+			recv 1 10 %d-%d %d+300 POST_/v1/x x=%d id=%s flags=first,last
+			send 2 10.11 %d-%d %d+50 submit id=%s
+			off 20.20 %d-%d-%d by=10.11 call=7
+			recv 3 20.20 %d-%d %d+50 submit id=%s
+			off 20.22 %d-%d-%d by=20.20 call=202 arg=%d
+			off 20.20 %d-%d-%d by=20.22 call=7
+			off 20.21 %d-%d-%d by=20.20 call=232%s
+			send 3 20.21 %d-%d %d+40 complete id=%s
+			recv 2 10.11 %d-%d %d+40 complete id=%s`,
+			a, a+5, i*300, i+1, id, a+10, a+15, i*50, id, a-300, a+16, a+17, a+18, a+24, i*50, id,
+			a-400, a+34, a+38, 1000+i, a+40, a+500, a+510, a+42, a+515, a+905, more,
+			a+910, a+920, i*40, id, a+912, a+930, i*40, id)
+	}
+	for i := range 4 {
+		text += round(1000+i*2000, i, fmt.Sprintf("warm-000%d", i), "")
+	}
+	text += round(9000, 4, "req-1", `
+			off 20.20 9520-9800-9810 by=10.11 call=7`)
+	tl := New(Options{StageOf: byComm})
+	feed(t, tl, text)
+	sameRows(t, boundaries(t, tl, "req-1", "encoder"), `ready=9024..9040@9034 start=9038..9910@9038 finish=9040..9910@9500`)
+}

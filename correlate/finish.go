@@ -18,10 +18,10 @@ func (w *window) finish(ready interval, h *hop, anchor int64) interval {
 	if w.role.courier != 0 {
 		return w.fetched(ready, h, anchor)
 	}
-	sent := anchor // earliest moment the loop can have passed the result to the I/O thread
-	if w.role.io != w.role.loop {
+	sent := anchor // earliest moment the loop can have passed the result to the thread that sent it
+	if by := w.sender(h); by != w.role.loop {
 		sent = ready.lo
-		if s, ok := w.p.thread(w.role.io).lastOff(ready.lo, anchor, loopSleep); ok {
+		if s, ok := w.p.thread(by).lastOff(ready.lo, anchor, loopSleep); ok {
 			sent = min(anchor, max(s.WakeNS, s.OutNS))
 		}
 	}
@@ -49,6 +49,15 @@ func (w *window) finish(ready interval, h *hop, anchor int64) interval {
 	return f
 }
 
+// sender is the thread that sent a result: not the one that receives where the loop itself reads
+// some channel and leaves the others to an I/O thread.
+func (w *window) sender(h *hop) uint32 {
+	if h.c == nil || h.c.send == nil || h.c.send.TID == 0 {
+		return w.role.io
+	}
+	return h.c.send.TID
+}
+
 // fetched is finish where a courier waits for results and signals them to the loop, which fetches
 // what else is there and sends all of it before the courier waits again. The courier's sleep ends
 // with the hand-over of the first of them; the loop may sleep between those that follow.
@@ -71,10 +80,8 @@ func (w *window) fetched(ready interval, h *hop, anchor int64) interval {
 	} else { // handed over before the courier waited for it
 		f.lo, f.ns, f.hi, f.rule = max(f.lo, w.unbroken(before)), y, y, "courier signalled"
 	}
-	z, idle := w.wentIdle(ready.hi, anchor)
-	if idle && z < f.hi {
-		f.hi = max(z, f.lo)
-		f.ns, f.rule = f.hi, "compute went idle"
+	if z, ok := w.wentIdle(ready.hi, anchor); ok && z >= f.lo && z < f.hi {
+		f.hi, f.ns, f.rule = z, z, "compute went idle"
 	}
 	f.hi = max(f.hi, f.lo)
 	f.ns = min(max(f.ns, f.lo), f.hi)

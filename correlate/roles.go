@@ -148,7 +148,7 @@ func (x *process) courier(loop uint32, around map[uint32]int, not []uint32) (bes
 	for c := range around {
 		n := x.gaveTo(c, loop)
 		for k, w := range x.roles.wakes {
-			if k[1] != c || slices.Contains(not, k[0]) || w.futex < 3 || w.futex*4 < n || x.gaveTo(k[0], loop)*10 > n {
+			if k[1] != c || slices.Contains(not, k[0]) || w.futex < 3 || w.futex*8 < n || x.gaveTo(k[0], loop)*10 > n {
 				continue
 			}
 			back := x.roles.wakes[[2]uint32{c, k[0]}]

@@ -11,6 +11,8 @@
 #define AF_INET6 10
 #define SOCK_STREAM 1
 #define SOCK_DGRAM 2
+#define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
 #define PIPE_SCAN 16 /* default ring of a pipe; fuller ones: queued unknown */
 
 /*
@@ -71,6 +73,18 @@ static __always_inline struct sock *sock_of(struct file *f)
 	return BPF_CORE_READ(s, sk);
 }
 
+/* By protocol: an MPTCP socket is a stream too, but no tcp_sock. */
+static __always_inline __u32 inet_transport(struct sock *sk, __u16 family)
+{
+	__u16 protocol = BPF_CORE_READ(sk, sk_protocol);
+
+	if (family != AF_INET && family != AF_INET6)
+		return SL_TRANSPORT_OTHER;
+	if (protocol == IPPROTO_TCP)
+		return SL_TRANSPORT_TCP;
+	return protocol == IPPROTO_UDP ? SL_TRANSPORT_UDP : SL_TRANSPORT_OTHER;
+}
+
 /* False: not an endpoint (regular file, device, timer, …). */
 static __always_inline bool endpoint_of(struct file *f, struct sl_ep *ep)
 {
@@ -90,10 +104,8 @@ static __always_inline bool endpoint_of(struct file *f, struct sl_ep *ep)
 
 		if (family == AF_UNIX)
 			ep->transport = type == SOCK_DGRAM ? SL_TRANSPORT_UNIX_DGRAM : SL_TRANSPORT_UNIX;
-		else if (family == AF_INET || family == AF_INET6)
-			ep->transport = type == SOCK_STREAM ? SL_TRANSPORT_TCP : SL_TRANSPORT_UDP;
 		else
-			ep->transport = SL_TRANSPORT_OTHER;
+			ep->transport = inet_transport(sk, family);
 		return true;
 	}
 	if (mode == 0 && is_eventfd(f)) {

@@ -3,9 +3,14 @@
 #ifndef STAGELINE_IO_H
 #define STAGELINE_IO_H
 
-#define MSG_PEEK 2
+#define MSG_PEEK 0x2
+#define MSG_TRUNC 0x20
+#define MSG_ERRQUEUE 0x2000
+#define SOCK_DONE 1 /* bit of skc_flags: the peer's FIN has arrived */
 #define EINTR 4
 #define EAGAIN 11
+#define ERESTARTSYS 512 /* … to 516: the kernel will restart the call, or turn this into EINTR */
+#define ERESTART_RESTARTBLOCK 516
 #define IOV_SCAN 8
 
 /* Bytes captured from a call on an endpoint of which user space has said nothing yet. */
@@ -92,8 +97,13 @@ static __always_inline __u32 read_iov(struct io_buf *b, __u64 iov, __u64 cnt, __
 			count_loss(SL_KIND_IO, SL_LOSS_READ, 0);
 			return off;
 		}
-		if (v.len)
-			off = read_part(b, off, v.base, v.len, want);
+		if (v.len) {
+			__u32 upto = read_part(b, off, v.base, v.len, want);
+
+			if (upto == off)
+				return off; /* unreadable: what follows would not be contiguous */
+			off = upto;
+		}
 	}
 	if (off < want)
 		count_loss(SL_KIND_IO, SL_LOSS_TRUNC, want - off);
@@ -111,13 +121,21 @@ static __always_inline __u32 read_msg(struct io_buf *b, __u64 msg, __u32 want)
 	return read_iov(b, m.iov, m.iovlen, want);
 }
 
+/* TCP sequence number behind the last byte that was read. A FIN takes a number as well. */
+static __always_inline __u32 tcp_read_end(struct tcp_sock *tp)
+{
+	__u32 end = BPF_CORE_READ(tp, copied_seq);
+	bool fin = BPF_CORE_READ((struct sock *)tp, __sk_common.skc_flags) & (1UL << SOCK_DONE);
+
+	return fin && end == BPF_CORE_READ(tp, rcv_nxt) ? end - 1 : end;
+}
+
 /* Position of the first of n bytes that this call moved; advances the stream. */
 static __always_inline __u64 io_position(struct sl_io *r, struct sl_stream *st, struct file *f, __u64 n)
 {
 	if (r->ep.transport == SL_TRANSPORT_TCP) {
 		struct tcp_sock *tp = (void *)sock_of(f);
-		__u32 end = r->dir == SL_DIR_SEND ? BPF_CORE_READ(tp, write_seq)
-						   : BPF_CORE_READ(tp, copied_seq);
+		__u32 end = r->dir == SL_DIR_SEND ? BPF_CORE_READ(tp, write_seq) : tcp_read_end(tp);
 
 		r->flags |= SL_IO_POS_ABS;
 		__sync_fetch_and_add(&st->pos, n);
@@ -218,7 +236,16 @@ static __always_inline bool io_resolve(struct sl_task *tc, __s32 fd)
 	if (!f || !endpoint_of(f, &tc->ep))
 		return false;
 	tc->file = (__u64)f;
+	tc->queued = -1;
+	tc->io_flags = 0;
 	return true;
+}
+
+static __always_inline __u64 recv_flags(const struct sl_regs *a, __u64 id)
+{
+	if (id == SYS_recvfrom || id == SYS_recvmmsg)
+		return a->a3;
+	return id == SYS_recvmsg ? a->a2 : 0;
 }
 
 static __always_inline void io_exit(struct sl_task *tc, struct sl_regs *a, __u32 cls, __s64 ret, __u64 id)
@@ -226,11 +253,13 @@ static __always_inline void io_exit(struct sl_task *tc, struct sl_regs *a, __u32
 	__u32 form = cls & SL_FORM_MASK, dir = cls & SL_CLASS_RECV ? SL_DIR_RECV : SL_DIR_SEND;
 	__s32 fd = a->a0;
 
-	if (ret == -EAGAIN || ret == -EINTR || (ret == 0 && dir == SL_DIR_SEND))
+	if (ret == -EAGAIN || ret == -EINTR || (ret == 0 && dir == SL_DIR_SEND) ||
+	    (ret <= -ERESTARTSYS && ret >= -ERESTART_RESTARTBLOCK))
 		return; /* nothing moved */
-	if (dir == SL_DIR_RECV && ((id == SYS_recvfrom && (a->a3 & MSG_PEEK)) ||
-				   (id == SYS_recvmsg && (a->a2 & MSG_PEEK))))
-		return; /* will be read again */
+	if (recv_flags(a, id) & (MSG_PEEK | MSG_ERRQUEUE))
+		return; /* will be read again, or never was part of the stream */
+	if (recv_flags(a, id) & MSG_TRUNC)
+		form = 0; /* the result may be larger than the buffer, which a stream leaves as it was */
 	if (form == SL_FORM_MMSG && ret > 0)
 		ret = mmsg_bytes(a->a1, ret);
 	if (form == SL_FORM_SPLICE) {

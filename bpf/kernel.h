@@ -126,6 +126,7 @@ struct sock_common {
 	__u16 skc_num;
 	__u16 skc_family;
 	possible_net_t skc_net;
+	unsigned long skc_flags;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
 };
@@ -138,6 +139,7 @@ struct socket {
 struct sock {
 	struct sock_common __sk_common;
 	__u16 sk_type;
+	__u16 sk_protocol;
 	struct socket *sk_socket;
 };
 

@@ -10,7 +10,7 @@ static __always_inline bool net_ours(struct sock *sk, struct sl_ep *ep)
 {
 	struct inode *ino = BPF_CORE_READ(sk, sk_socket, file, f_inode);
 
-	if (!ino || BPF_CORE_READ(sk, sk_type) != SOCK_STREAM)
+	if (!ino || BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
 		return false;
 	ep->ino = BPF_CORE_READ(ino, i_ino);
 	ep->dev = BPF_CORE_READ(ino, i_sb, s_dev);

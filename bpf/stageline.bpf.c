@@ -101,8 +101,6 @@ int BPF_PROG(sl_sys_exit, struct pt_regs *regs, long ret)
 		if (tc->nr != SL_NR_UNSEEN)
 			return 0; /* entered, and found not to be ours */
 		tc->enter_ns = 0;
-		tc->queued = -1;
-		tc->io_flags = 0;
 		if (!(cls & SL_CLASS_SHM) && (cls & SL_FORM_MASK) != SL_FORM_SPLICE && !io_resolve(tc, a.a0))
 			goto out;
 	}

@@ -34,6 +34,8 @@
 #define SYS_sendmmsg 307
 #define SYS_renameat2 316
 #define SYS_memfd_create 319
+#define SYS_preadv2 327
+#define SYS_pwritev2 328
 #define SYS_close 3
 
 #define SL_FORM_MASK 0x0f
@@ -57,6 +59,8 @@ static const __u8 sl_class[SL_SYSCALLS] = {
 	[SYS_write] = SL_CLASS_SEND | SL_FORM_BUF,
 	[SYS_readv] = SL_CLASS_RECV | SL_FORM_VEC,
 	[SYS_writev] = SL_CLASS_SEND | SL_FORM_VEC,
+	[SYS_preadv2] = SL_CLASS_RECV | SL_FORM_VEC, /* with offset -1 as readv */
+	[SYS_pwritev2] = SL_CLASS_SEND | SL_FORM_VEC,
 	[SYS_sendto] = SL_CLASS_SEND | SL_FORM_BUF,
 	[SYS_recvfrom] = SL_CLASS_RECV | SL_FORM_BUF,
 	[SYS_sendmsg] = SL_CLASS_SEND | SL_FORM_MSG,

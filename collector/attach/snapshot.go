@@ -29,6 +29,9 @@ func (e *NoProcess) Error() string {
 
 func (e *NoProcess) Unwrap() error { return e.Err }
 
+// errExited is the reason for a process of which only the entry is left until its parent asks.
+var errExited = errors.New("it has exited, and its parent has not yet taken note")
+
 // Describe reads what /proc says of a process: identity, command, and the sockets it has bound.
 func Describe(pid uint32) (*run.Proc, error) {
 	dir := "/proc/" + strconv.FormatUint(uint64(pid), 10)
@@ -42,6 +45,9 @@ func Describe(pid uint32) (*run.Proc, error) {
 	p := &run.Proc{AtNS: run.Mono(), Event: run.ProcSeen, TGID: pid, TID: pid}
 	if err := parseStat(stat, p); err != nil {
 		return nil, fmt.Errorf("read process %d: %w", pid, err)
+	}
+	if exited(stat) {
+		return nil, fmt.Errorf("process %d cannot be recorded: %w", pid, errExited)
 	}
 	if tgid, ns := statusIDs(dir); tgid != 0 {
 		if tgid != pid {
@@ -79,6 +85,12 @@ func parseStat(b []byte, p *run.Proc) error {
 	p.PPID = uint32(ppid)
 	p.StartNS = start * (1e9 / clockTicks)
 	return nil
+}
+
+// exited tells a zombie from a process whose main thread alone has ended.
+func exited(stat []byte) bool {
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	return len(f) > 17 && (f[0] == "Z" || f[0] == "X") && (f[17] == "0" || f[17] == "1")
 }
 
 func statusIDs(dir string) (tgid, nspid uint32) {

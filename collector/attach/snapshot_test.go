@@ -4,10 +4,13 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stageline/stageline/collector/run"
 )
@@ -97,4 +100,28 @@ func TestLockOnce(t *testing.T) {
 		t.Fatalf("after the first let go: %v", err)
 	}
 	b.Close()
+}
+
+// A process that has exited keeps its entry until its parent asks, and would never exit again.
+func TestDescribeRefusesZombie(t *testing.T) {
+	cmd := exec.Command("/bin/true")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	if err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := Describe(uint32(cmd.Process.Pid)); !errors.Is(err, errExited) {
+		t.Errorf("got %+v, %v", p, err)
+	}
+	for stat, want := range map[string]bool{
+		"1 (a) Z 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 1": true,
+		"1 (Z) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 1": false,
+		"1 (a) Z 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 5 0 1": false, // its other threads go on
+	} {
+		if got := exited([]byte(stat)); got != want {
+			t.Errorf("%s: exited %v, want %v", stat, got, want)
+		}
+	}
 }

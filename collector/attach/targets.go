@@ -42,7 +42,10 @@ func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes [
 			return nil, nil, err
 		}
 	}
-	if follow {
+	// A child forked before its parent became a target is found by looking again, until a look finds
+	// nothing new.
+	for known := 0; follow && known < len(order); {
+		known = len(order)
 		for _, pid := range pids {
 			for _, c := range Children(pid) {
 				if err := add(c, targetFollowed); err != nil {
@@ -54,6 +57,11 @@ func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes [
 	for _, pid := range order {
 		d, err := Describe(pid)
 		if err != nil {
+			// Its exit may have come before it was a target: nothing else would remove it, and its
+			// PID will name another process one day.
+			if err := p.Objs.SlTargets.Delete(pid); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return nil, nil, fmt.Errorf("take process %d off the targets: %w", pid, err)
+			}
 			notes = append(notes, run.Note{AtNS: run.Mono(), Level: "warn", Code: "process-gone", Text: fmt.Sprintf("process %d ended while probes were attached", pid)})
 			continue
 		}

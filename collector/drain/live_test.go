@@ -72,6 +72,9 @@ func TestMain(m *testing.M) {
 	case "attach":
 		attached()
 		return
+	case "edges":
+		edges()
+		return
 	default:
 		child()
 		return
@@ -181,12 +184,17 @@ func record(t *testing.T, o attach.Options, pid uint32) *recording {
 
 func startChild(t *testing.T) (pid uint32, step func(), end func()) {
 	t.Helper()
+	return startChildAs(t, "1")
+}
+
+func startChildAs(t *testing.T, what string) (pid uint32, step func(), end func()) {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), "STAGELINE_DRAIN_CHILD=1")
+	cmd.Env = append(os.Environ(), "STAGELINE_DRAIN_CHILD="+what)
 	in, _ := cmd.StdinPipe()
 	out, _ := cmd.StdoutPipe()
 	if err := cmd.Start(); err != nil {

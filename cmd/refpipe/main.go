@@ -354,10 +354,10 @@ func (p *pipeline) writeTruth() error {
 	for _, q := range p.truth.requests {
 		m.requests[q.wireID] = q
 	}
-	meta := truthMeta{T: "meta", Source: "refpipe", Seed: p.o.seed, Impl: p.o.impl, Topology: p.o.topology, SendAt: "write call",
+	meta := truthMeta{T: "meta", Source: "refpipe", Seed: p.o.seed, Impl: p.o.impl, Topology: p.o.topology, SendAt: "write call", ArrivalAt: "read call",
 		Stages: p.stages(), APIPID: os.Getpid(), Dropped: dropped, Drawn: p.top, Faults: p.faults}
 	if p.o.impl == "python" {
-		meta.SendAt = "socket call of the sending thread"
+		meta.SendAt, meta.ArrivalAt = "socket call of the sending thread", "application"
 	}
 	return writeTruth(p.o.truth, meta, m, recs, p.truth.requests)
 }

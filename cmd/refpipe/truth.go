@@ -97,18 +97,20 @@ func (a *apiTruth) addRequest(r *request) {
 }
 
 type truthMeta struct {
-	T        string       `json:"t"`
-	Source   string       `json:"source"`
-	Seed     uint64       `json:"seed"`
-	Impl     string       `json:"impl"`
-	Topology string       `json:"topology"`
-	SendAt   string       `json:"send_stamp"`
-	Stages   []truthStage `json:"stages"`
-	APIPID   int          `json:"api_pid"`
-	Dropped  uint64       `json:"truth_dropped"`
-	Unpaired int          `json:"messages_unpaired"`
-	Drawn    *Topology    `json:"drawn"`
-	Faults   *Faults      `json:"faults"`
+	T        string `json:"t"`
+	Source   string `json:"source"`
+	Seed     uint64 `json:"seed"`
+	Impl     string `json:"impl"`
+	Topology string `json:"topology"`
+	SendAt   string `json:"send_stamp"`
+	// ArrivalAt is "read call", or "application" where a library reads on a thread of its own.
+	ArrivalAt string       `json:"arrival_stamp"`
+	Stages    []truthStage `json:"stages"`
+	APIPID    int          `json:"api_pid"`
+	Dropped   uint64       `json:"truth_dropped"`
+	Unpaired  int          `json:"messages_unpaired"`
+	Drawn     *Topology    `json:"drawn"`
+	Faults    *Faults      `json:"faults"`
 }
 
 type truthStage struct {

@@ -19,11 +19,10 @@ func (s *scorer) arrivals(tv *truthVisit, found *foundVisit, errs *errorSet) {
 	}
 }
 
-// inHand is when an input was there in the sense of the truth log. An engine's own recorder stamps
-// an input once its payload has been read from shared memory, our reference pipeline when the
-// message that names the payload came in.
+// inHand is when an input was there in the sense of the truth log: once the application had it, as an
+// engine's own recorder stamps it, or once the message was read.
 func (s *scorer) inHand(in *correlate.Input) correlate.Point {
-	if s.recorder {
+	if s.recorder || s.m.truth.inHand {
 		return in.Held()
 	}
 	return in.At

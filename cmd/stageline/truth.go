@@ -107,6 +107,7 @@ func (t *truth) line(b []byte) (request string, err error) {
 		API     uint32       `json:"api_pid"`
 
 		Messages map[string]int `json:"messages"`
+		Arrival  string         `json:"arrival_stamp"`
 		WireID   string         `json:"wire_id"`
 		ReplyID  string         `json:"reply_id"`
 	}
@@ -118,6 +119,7 @@ func (t *truth) line(b []byte) (request string, err error) {
 	}
 	switch head.T {
 	case "meta":
+		t.inHand = t.inHand || head.Arrival == "application"
 		t.source, t.stages = head.Source, append(t.stages, head.Stages...)
 		if head.API != 0 {
 			t.stages = append(t.stages, truthStage{entryName, []uint32{head.API}})

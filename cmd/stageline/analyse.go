@@ -59,6 +59,7 @@ func writeFile(path string, stdout io.Writer, write func(io.Writer) error) error
 		return err
 	}
 	if err := os.Rename(tmp, path); err != nil {
+		os.Remove(tmp)
 		return fmt.Errorf("put result in place: %w", err)
 	}
 	return nil

@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stageline/stageline/collector/run"
 	"github.com/stageline/stageline/correlate"
@@ -164,5 +167,40 @@ func TestSealTwice(t *testing.T) {
 	}
 	if code, out, notes = call(t, "report", dir, "--accept-inconclusive"); code != 0 || strings.Contains(out, "unsealed") {
 		t.Fatalf("report of a sealed run: exit %d: %s%s", code, out, notes)
+	}
+}
+
+// A result never takes the place of something that is no file, and leaves nothing behind when it
+// cannot take its own.
+func TestWriteFile(t *testing.T) {
+	dir := t.TempDir()
+	put := func(w io.Writer) error {
+		_, err := io.WriteString(w, "result")
+		return err
+	}
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := writeFile(fifo, nil, put); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 16)
+	if n, err := r.Read(b); err != nil || string(b[:n]) != "result" {
+		t.Errorf("the pipe got %q, %v", b[:n], err)
+	}
+	if st, err := os.Lstat(fifo); err != nil || st.Mode()&os.ModeNamedPipe == 0 {
+		t.Errorf("the pipe was replaced: %v, %v", st, err)
+	}
+	if err := writeFile(dir, nil, put); err == nil {
+		t.Error("a result was written over a directory")
+	}
+	if left, _ := filepath.Glob(dir + "*.partial"); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }

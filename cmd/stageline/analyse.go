@@ -49,6 +49,9 @@ func writeFile(path string, stdout io.Writer, write func(io.Writer) error) error
 	if path == "" {
 		return write(stdout)
 	}
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		return writeThrough(path, write)
+	}
 	tmp := path + ".partial"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -59,9 +62,19 @@ func writeFile(path string, stdout io.Writer, write func(io.Writer) error) error
 		return err
 	}
 	if err := os.Rename(tmp, path); err != nil {
+		os.Remove(tmp)
 		return fmt.Errorf("put result in place: %w", err)
 	}
 	return nil
+}
+
+// writeThrough writes to a device or a pipe, which must not be replaced by a file.
+func writeThrough(path string, write func(io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("open result: %w", err)
+	}
+	return errors.Join(write(f), f.Close())
 }
 
 // lossShare is the share of records that the ledger says are lost. Stretches of streams are not

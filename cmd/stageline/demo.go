@@ -96,6 +96,9 @@ func (o *demoOptions) check() error {
 	case o.dropPermille < 0 || o.dropPermille > 1000:
 		return usagef("--debug-drop %d: want 0 to 1000", o.dropPermille)
 	}
+	if _, err := timelineOptions(o.stages...); err != nil {
+		return err // before anything is started
+	}
 	if o.refpipe != "" {
 		return nil
 	}

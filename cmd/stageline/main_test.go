@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stageline/stageline/collector/run"
 	"github.com/stageline/stageline/correlate"
@@ -60,6 +63,10 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"report"}, 2, "", "0 arguments given, wanted RUN"},
 		{[]string{"report", "--frob", "x"}, 2, "", "unknown flag: --frob"},
 		{[]string{"report", filepath.Join(dir, "absent")}, 1, "", "no such file or directory"},
+		{[]string{"record", "-p", "1", "-o", dir, "--ring-bytes", "5000"}, 2, "", "want a power of two"},
+		{[]string{"record", "-p", "1", "-o", dir, "-d", "-5s"}, 2, "", "--duration -5s: want more than 0"},
+		{[]string{"profile", "-p", "1", "-o", dir, "-u", "http://127.0.0.1:1", "--stage", "nonsense"}, 2, "", "want NAME=PATTERN"},
+		{[]string{"demo", "-o", dir, "--stage", "nonsense"}, 2, "", "want NAME=PATTERN"},
 		{[]string{"seal", dir}, 1, "", "not a recorded run"},
 		{[]string{"accuracy", notARun}, 2, "", "use --truth FILE"},
 		{[]string{"accuracy", notARun, "--truth", notARun}, 1, "", `schema "other/9"`},
@@ -160,5 +167,40 @@ func TestSealTwice(t *testing.T) {
 	}
 	if code, out, notes = call(t, "report", dir, "--accept-inconclusive"); code != 0 || strings.Contains(out, "unsealed") {
 		t.Fatalf("report of a sealed run: exit %d: %s%s", code, out, notes)
+	}
+}
+
+// A result never takes the place of something that is no file, and leaves nothing behind when it
+// cannot take its own.
+func TestWriteFile(t *testing.T) {
+	dir := t.TempDir()
+	put := func(w io.Writer) error {
+		_, err := io.WriteString(w, "result")
+		return err
+	}
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := writeFile(fifo, nil, put); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 16)
+	if n, err := r.Read(b); err != nil || string(b[:n]) != "result" {
+		t.Errorf("the pipe got %q, %v", b[:n], err)
+	}
+	if st, err := os.Lstat(fifo); err != nil || st.Mode()&os.ModeNamedPipe == 0 {
+		t.Errorf("the pipe was replaced: %v, %v", st, err)
+	}
+	if err := writeFile(dir, nil, put); err == nil {
+		t.Error("a result was written over a directory")
+	}
+	if left, _ := filepath.Glob(dir + "*.partial"); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }

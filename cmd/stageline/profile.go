@@ -77,6 +77,9 @@ func runProfile(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
+	if _, err := timelineOptions(rf.stages...); err != nil {
+		return err // before anything is recorded
+	}
 	if len(ro.PIDs) == 0 {
 		return usagef("name the engine's processes with -p")
 	}

@@ -54,6 +54,12 @@ func (f *recordFlags) options() (recordOptions, error) {
 	if f.debugDrop > 1000 || f.capture > 8192 {
 		return recordOptions{}, usagef("--debug-drop goes to 1000 and --capture-bytes to 8192")
 	}
+	if r := f.ring; r != 0 && (r < 4096 || r&(r-1) != 0) {
+		return recordOptions{}, usagef("--ring-bytes %d: want a power of two of at least 4096", r)
+	}
+	if f.duration < 0 {
+		return recordOptions{}, usagef("--duration %v: want more than 0", f.duration)
+	}
 	return recordOptions{PIDs: pids, OutDir: f.out, NoFollow: f.noFollow, RingBytes: f.ring, CaptureBytes: f.capture, DebugDropPermill: f.debugDrop}, nil
 }
 

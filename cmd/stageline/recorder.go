@@ -104,7 +104,7 @@ func (r *recorder) openDrain() error {
 	o := &r.progs.Objs
 	var err error
 	r.d, err = drain.New(drain.Config{
-		Maps: drain.Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture},
+		Maps: drain.Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams},
 		Sink: exitWatch{r.w, r}, Rules: engine.GenericRules(), IDs: ids,
 		Describe: r.describe, Misses: r.progs.Misses, Tick: r.tick,
 	})

@@ -22,7 +22,7 @@ import (
 
 // Maps are the kernel side's maps that the drain reads and writes.
 type Maps struct {
-	Events, Losses, Sent, Capture *ebpf.Map
+	Events, Losses, Sent, Capture, Streams *ebpf.Map
 }
 
 // Config of a Drain. All calls to Sink come from the goroutine that runs Run.

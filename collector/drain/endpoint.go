@@ -23,12 +23,32 @@ type endpoint struct {
 	told   bool      // in the run
 	next   [3]uint64 // by direction: position after the last call
 	lastNS int64     // last call
-	closed bool      // its peer closed it, or the kernel did
+	ends   ending
 }
 
+// ending says how much is known of an endpoint's end.
+type ending uint8
+
 const (
-	// closedAfter is how long a closed endpoint is kept for records that come late.
+	endOpen ending = iota
+	endHalf        // one direction: the other may still be used, after a long silence
+	endBoth
+)
+
+// TCP states of the kernel in which a socket sends no more. That of a closed socket is not seen,
+// because by then it has no owner.
+const (
+	tcpFinWait1 = 4 // closed, or shut down for sending
+	tcpClose    = 7
+	tcpLastAck  = 9
+)
+
+const (
+	// closedAfter is how long a closed endpoint is kept for records that come late, and halfAfter
+	// how long a silent one is that may have been closed: by a server that takes its time to
+	// answer a client that has said all, for example.
 	closedAfter = int64(10 * time.Second)
+	halfAfter   = int64(10 * time.Minute)
 	// restartAfter: a call that goes back in its stream and began this long after the last one ended
 	// is no late record, but a stream that the kernel's table had forgotten.
 	restartAfter = int64(time.Second)
@@ -71,7 +91,7 @@ func (d *Drain) endpoint(key bpf.StagelineSlEp, atNS int64) *endpoint {
 func (d *Drain) ordered() []*endpoint {
 	out := make([]*endpoint, 0, len(d.eps))
 	for _, e := range d.eps {
-		if e.conn != nil || e.votes.dirty || e.closed {
+		if e.conn != nil || e.votes.dirty || e.ends != endOpen {
 			out = append(out, e)
 		}
 	}
@@ -132,7 +152,12 @@ func (d *Drain) onIO(r *bpf.StagelineSlIo, b []byte) bool {
 	}
 	d.cfg.Sink.IO(&d.io)
 	e.lastNS = int64(r.ExitNs)
-	e.closed = e.closed || r.Ret == 0 && run.Dir(r.Dir) == run.Recv
+	if r.Ret == 0 && run.Dir(r.Dir) == run.Recv {
+		e.ends = max(e.ends, endHalf)
+		if e.info.Transport == run.TransportPipe {
+			e.ends = endBoth // it has one direction
+		}
+	}
 	if r.Ret > 0 {
 		e.next[r.Dir%3] = r.Pos + uint64(r.Ret)
 	}
@@ -159,7 +184,7 @@ func (e *endpoint) restarted(r *bpf.StagelineSlIo) bool {
 // replace gives an object whose positions began anew another id, so that no byte of the new stream
 // is taken for one of the old.
 func (d *Drain) replace(e *endpoint, atNS int64) *endpoint {
-	d.drop(e, atNS)
+	d.forget(e, atNS)
 	n := d.endpoint(e.key, atNS)
 	id := n.info.ID
 	n.info = e.info
@@ -170,8 +195,33 @@ func (d *Drain) replace(e *endpoint, atNS int64) *endpoint {
 	return n
 }
 
-// drop forgets an endpoint whose stream has ended.
+// drop forgets an endpoint whose stream has ended, here and in the kernel's table: if it is used
+// after all, it is announced again.
 func (d *Drain) drop(e *endpoint, now int64) {
+	for _, dir := range []run.Dir{run.Send, run.Recv} {
+		k := bpf.StagelineSlStreamKey{Ep: e.key, Dir: uint32(dir)}
+		_ = d.cfg.Maps.Streams.Delete(&k) // a direction that was never used has no entry
+	}
+	d.forget(e, now)
+}
+
+// state notes a change of a TCP socket's state.
+func (e *endpoint) state(to uint16) {
+	switch to {
+	case tcpFinWait1:
+		e.ends = max(e.ends, endHalf)
+	case tcpClose, tcpLastAck:
+		e.ends = endBoth
+	}
+}
+
+// over: nothing more is expected of this endpoint.
+func (e *endpoint) over(now int64) bool {
+	quiet := now - e.lastNS
+	return e.ends == endBoth && quiet > closedAfter || e.ends == endHalf && quiet > halfAfter
+}
+
+func (d *Drain) forget(e *endpoint, now int64) {
 	e.finish(d, now)
 	delete(d.eps, e.key)
 	if d.byIno[e.info.Inode] == e {
@@ -209,7 +259,7 @@ func (e *endpoint) tick(d *Drain, now int64) {
 		e.conn.Expire(now)
 	}
 	e.votes.emit(d, e, now, false)
-	if e.closed && now-e.lastNS > closedAfter {
+	if e.over(now) {
 		d.drop(e, now)
 	}
 }

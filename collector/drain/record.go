@@ -100,9 +100,8 @@ func (d *Drain) onNet(r *bpf.StagelineSlNet) bool {
 	if !ok {
 		return true // an endpoint whose own records are still to come, or lost and counted
 	}
-	const tcpClose = 7 // TCP_CLOSE
-	if r.Event == uint32(bpf.StagelineSlNetEventSL_NET_STATE) && r.NewState == tcpClose {
-		e.closed = true
+	if r.Event == uint32(bpf.StagelineSlNetEventSL_NET_STATE) {
+		e.state(r.NewState)
 	}
 	d.net = run.Net{AtNS: int64(r.AtNs), Event: run.NetEvent(r.Event), EP: e.id, Old: uint8(r.OldState), New: uint8(r.NewState), Bytes: r.Bytes}
 	d.cfg.Sink.Net(&d.net)

@@ -19,6 +19,7 @@ type truth struct {
 	// messages counts, where the log states it, all messages of a request by type. A log that has no
 	// stamps for some of them still says how many there were.
 	messages map[string]map[string]int
+	inHand   bool // arrivals are when the application took an input, not when the bytes were read
 	// owner is the request of each further name, as it stands inside the engine and in replies: an id
 	// that the engine mints may be seen in no other form.
 	owner map[string]string

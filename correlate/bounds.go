@@ -160,7 +160,11 @@ func (w *window) ready() interval {
 	}
 	r.ns = min(max(r.ns, r.lo, w.handled(max(r.ns, r.lo), r.hi))+readyCPUNS, r.hi)
 	if wakes := w.wakes(r.lo, r.hi); len(wakes) > 0 {
-		if k, crowded := w.rank(r.lo, wakes); !crowded {
+		// Where another wake-up may be, the one in turn is likely if compute was idle before the input
+		// came; inputs that only wait for others wake nobody.
+		k, crowded := w.rank(r.lo, wakes)
+		k = min(k, len(wakes)-1)
+		if !crowded || wakes[k].OutNS <= r.lo {
 			r.ns, r.rule = max(wakes[k].WakeNS, r.lo), "compute woken"
 		}
 	}

@@ -292,7 +292,10 @@ func (w *window) start(ready, first interval) interval {
 	k, crowded := w.rank(ready.lo, wakes)
 	if crowded {
 		s.rule = "woken for one of several"
-		s.ns = max(s.ns, w.pastLocks(w.p.thread(wakes[0].TID), wakes[0].InNS), w.lastSignal(ready.lo, first.ns-1))
+		s.ns = max(s.ns, w.pastLocks(w.p.thread(wakes[0].TID), wakes[0].InNS))
+		if k > 0 || wakes[0].OutNS > ready.lo { // it may have been for another
+			s.ns = max(s.ns, w.lastSignal(ready.lo, first.ns-1))
+		}
 		return s
 	}
 	mine := wakes[k]

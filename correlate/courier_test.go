@@ -98,6 +98,24 @@ func TestCourier(t *testing.T) {
 			send 3 20.21 9825-9830 200+40 complete id=req-1
 			recv 2 10.11 9826-9840 200+40 complete id=req-1`,
 			`ready=9108..9140@9128 start=9108..9800@9430 finish=9108..9800@9800`},
+		{"two inputs and one wake-up: it is likely, but only likely, for the second, too", `
+			recv 1 10 9000-9005 1200+300 POST_/v1/x x=5 id=req-0 flags=first,last
+			recv 1 10 9006-9007 1500+300 POST_/v1/x x=6 id=req-1 flags=first,last
+			send 2 10.11 9010-9015 200+50 submit id=req-0
+			send 2 10.11 9010-9015 250+50 submit id=req-1
+			off 20.21 5000-9016-9020 by=10.11 call=232
+			recv 3 20.21 9018-9024 200+50 submit id=req-0
+			recv 3 20.21 9018-9024 250+50 submit id=req-1
+			off 20.20 5100-9026-9030 by=20.21 call=7
+			off 20.22 5200-9035-9040 by=20.20 call=202 arg=2000
+			off 20.23 5300-9430-9450 by=20.22 call=202 arg=3000
+			io send 11 20.23 9470-9472 4+1
+			off 20.20 9045-9471-9480 by=20.23 call=7
+			io recv 12 20.20 9481-9482 4+1
+			off 20.21 9050-9515-9520 by=20.20 call=232
+			send 3 20.21 9525-9530 160+40 complete id=req-1
+			recv 2 10.11 9526-9540 160+40 complete id=req-1`,
+			`ready=9030..9045@9035 start=9030..9430@9040 finish=9035..9430@9430`},
 		{"compute idle only later than the input came: the wake-up may be for another", twoRequests + `
 			off 20.23 5300-9110-9112 by=20.22 call=202 arg=3000
 			off 20.22 9115-9130-9132 by=20.20 call=202 arg=2000

@@ -1,6 +1,7 @@
 package correlate
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode"
@@ -135,6 +136,11 @@ func (t *Timeline) hopOf(r *request, c *crossing) (hop, bool) {
 	}
 	h.Send, h.Recv = sendPoint(c), recvPoint(c)
 	h.Identity, h.Reason = identityOf(r, c)
+	for _, p := range []Point{h.Send, h.Recv} {
+		if h.Reason == "" && p.Timing != TimingSeen {
+			h.Reason = cmp.Or(p.Rule, "a call that carried it was not seen")
+		}
+	}
 	t.shmOf(r, &h, m)
 	return h, true
 }

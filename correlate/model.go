@@ -58,6 +58,27 @@ func (in *Input) Held() Point {
 	return in.At
 }
 
+// Last is the input that the stage could use last; nil when an arrival is unknown, or when the
+// intervals of two inputs from different stages overlap so that either may have been the last.
+func (v *Visit) Last() *Input {
+	var last *Input
+	for i := range v.Inputs {
+		in := &v.Inputs[i]
+		if in.Held().NS == nil {
+			return nil
+		}
+		if last == nil || *in.Held().NS > *last.Held().NS {
+			last = in
+		}
+	}
+	for i := range v.Inputs {
+		if in := &v.Inputs[i]; in.From != last.From && in.Held().hi() >= last.Held().lo() && last.Held().lo() != 0 {
+			return nil
+		}
+	}
+	return last
+}
+
 // Visit is one activation of a stage for a request (for a stage that fires per chunk: per chunk).
 type Visit struct {
 	Stage     string   `json:"stage"`

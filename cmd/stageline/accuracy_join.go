@@ -104,6 +104,9 @@ func (s *scorer) join(tv *truthVisit, found *foundVisit) {
 	case slices.ContainsFunc(found.Inputs, func(in correlate.Input) bool { return in.At.NS == nil }):
 		s.unknownLast++
 		s.example("joins unknown", "%s at %s: an arrival is unknown", tv.Request, tv.Stage)
+	case s.m.truth.inHand && found.Last() == nil:
+		s.unknownLast++
+		s.example("joins unknown", "%s at %s: either input may be the last", tv.Request, tv.Stage)
 	default:
 		last := slices.MaxFunc(found.Inputs, func(a, b correlate.Input) int { return compareNS(s.inHand(&a).NS, s.inHand(&b).NS) })
 		if !slices.Contains(s.m.upstream(found, &last), arrivals[len(arrivals)-1].From) {

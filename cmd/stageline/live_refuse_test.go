@@ -67,7 +67,7 @@ func TestLiveRecordRefuses(t *testing.T) {
 		{"no output", []string{"-p", alive}, exitUsage, []string{"-o"}},
 		{"directory not empty", []string{"-p", alive, "-o", full}, exitError, []string{full + " is not empty", "choose another directory"}},
 		{"output is a file", []string{"-p", alive, "-o", file}, exitError, []string{file}},
-		{"ring of a strange size", []string{"-p", alive, "--ring-bytes", "5000", "-o", filepath.Join(dir, "f")}, exitError, []string{"5000", "power of two"}},
+		{"ring of a strange size", []string{"-p", alive, "--ring-bytes", "5000", "-o", filepath.Join(dir, "f")}, exitUsage, []string{"5000", "power of two"}},
 		{"no such command", []string{"-o", filepath.Join(dir, "g"), "--", "/no/such/command"}, exitError, []string{"/no/such/command"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

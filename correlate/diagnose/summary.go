@@ -199,19 +199,12 @@ func joinWait(v *correlate.Visit) (float64, bool) {
 	return betweenNS(first, last)
 }
 
-// lastInput names the upstream whose input came last, "" when an arrival is unknown.
+// lastInput names the upstream whose input came last, "" when that is not known.
 func lastInput(v *correlate.Visit) string {
-	from, at := "", int64(0)
-	for i := range v.Inputs {
-		ns := v.Inputs[i].Held().NS
-		if ns == nil {
-			return ""
-		}
-		if from == "" || *ns > at {
-			from, at = v.Inputs[i].From, *ns
-		}
+	if in := v.Last(); in != nil {
+		return in.From
 	}
-	return from
+	return ""
 }
 
 type connectorGather struct {

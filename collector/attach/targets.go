@@ -57,10 +57,8 @@ func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes [
 	for _, pid := range order {
 		d, err := Describe(pid)
 		if err != nil {
-			// Its exit may have come before it was a target: nothing else would remove it, and its
-			// PID will name another process one day.
-			if err := p.Objs.SlTargets.Delete(pid); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-				return nil, nil, fmt.Errorf("take process %d off the targets: %w", pid, err)
+			if err := p.unwatch(pid); err != nil {
+				return nil, nil, err
 			}
 			notes = append(notes, run.Note{AtNS: run.Mono(), Level: "warn", Code: "process-gone", Text: fmt.Sprintf("process %d ended while probes were attached", pid)})
 			continue
@@ -72,6 +70,15 @@ func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes [
 		}
 	}
 	return procs, notes, nil
+}
+
+// unwatch takes a process off the targets that may have exited before it was one: no exit would
+// remove it, and its PID will name another process one day.
+func (p *Programs) unwatch(pid uint32) error {
+	if err := p.Objs.SlTargets.Delete(pid); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("take process %d off the targets: %w", pid, err)
+	}
+	return nil
 }
 
 func (p *Programs) preloadMaps(pid uint32) error {

@@ -153,6 +153,7 @@ type evidence struct {
 	aligned int  // of these: ended with a message and a call
 	fit     int  // bodies that fit, also that of a frame not yet whole
 	whole   int  // bodies that are one value by themselves, in a message that ended with its call
+	long    int  // frames with a 64-bit length, and a body that fits, that ended with a call
 	head    bool // one of them belongs to the first message
 	partial bool // the walk ended inside a frame that is longer than 255 bytes
 	more    bool // the walk ended at the end of the tape
@@ -209,6 +210,9 @@ func (f *framing) walk(t *tape, p uint64) (e evidence) {
 			if whole {
 				e.whole++
 			}
+			if f == zmtpFraming && h.size == 9 && fit {
+				e.long++ // that a 64-bit number is the way to the end of a call is no chance
+			}
 		}
 		whole = whole && h.more
 		if p == t.end {
@@ -224,7 +228,7 @@ func (f *framing) proves(e evidence) bool {
 	if e.bad {
 		return false
 	}
-	if e.whole > 0 && e.head {
+	if (e.whole > 0 || e.long > 0) && e.head {
 		return true
 	}
 	if f.fit && !e.head {

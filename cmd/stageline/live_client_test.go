@@ -189,9 +189,9 @@ func wantAllRight(t *testing.T, a *Accuracy, requests int) {
 		t.Errorf("%d requests compared and %d missed, want %d and none", a.Counts.Requests, a.Counts.RequestsMissed, requests)
 	}
 	f := a.Figures
-	if f.HopsMissed != 0 || f.HopsInvented != 0 || f.JoinsWrong != 0 {
-		t.Errorf("hops missed %d, invented %d, joins wrong %d of %d hops and %d joins; want none: %v",
-			f.HopsMissed, f.HopsInvented, f.JoinsWrong, a.Counts.Hops, a.Counts.Joins, a.Examples)
+	if f.HopsMissed != 0 || f.HopsInvented != 0 || f.JoinsWrong != 0 || f.JoinsUnknown != 0 {
+		t.Errorf("hops missed %d, invented %d, joins wrong %d, unknown %d of %d hops and %d joins; want none: %v",
+			f.HopsMissed, f.HopsInvented, f.JoinsWrong, f.JoinsUnknown, a.Counts.Hops, a.Counts.Joins, a.Examples)
 	}
 	if a.Counts.Hops < requests {
 		t.Errorf("truth has %d hops for %d requests: the comparison compares nothing", a.Counts.Hops, requests)

@@ -38,3 +38,23 @@ func TestOneCallDecides(t *testing.T) {
 		t.Errorf("got %+v", s.msgs)
 	}
 }
+
+// libzmq writes the signature of its greeting first and the rest once it has seen the peer's. The
+// direction that is still at the signature when the other one is recognised loses nothing.
+func TestGreetingInTwoWrites(t *testing.T) {
+	f := newFeeder(t, nil)
+	g := greeting()
+	f.call(run.Send, g[:10], 8192)
+	f.call(run.Recv, g[:11], 8192)
+	f.call(run.Send, g[10:], 8192)
+	f.call(run.Recv, g[11:], 8192)
+	f.call(run.Send, ready(), 8192)
+	f.call(run.Recv, ready(), 8192)
+	rows := f.rows()
+	if len(f.out.gaps) > 0 {
+		t.Errorf("bytes without frames: %+v", f.out.gaps)
+	}
+	if n := len(f.out.msgs); n != 4 {
+		t.Errorf("%d messages, want a greeting and READY each way: %v", n, rows)
+	}
+}

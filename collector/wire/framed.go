@@ -29,9 +29,14 @@ func (d *framed) reset(*stream) {
 }
 
 func (d *framed) resume(s *stream, p uint64) (ok, more bool) {
-	if d.f == zmtpFraming && greetingAt(&s.tape, p) == sure {
-		d.greeting = true
-		return true, false
+	if d.f == zmtpFraming {
+		switch greetingAt(&s.tape, p) {
+		case sure:
+			d.greeting = true
+			return true, false
+		case likely: // its first ten bytes alone: libzmq writes them before the rest
+			return false, true
+		}
 	}
 	e := d.f.walk(&s.tape, p)
 	return e.resumes(), e.more && !e.bad

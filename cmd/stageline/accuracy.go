@@ -27,8 +27,9 @@ the truth is opened.
 
 With --recorder, stamps that the truth does not have are skipped instead: an engine's own
 recorder does not stamp everything. With --within, visits and hops that did not happen wholly
-between the first and the last record are matched but not judged: for a recorder that was
-attached to an engine at work.
+between the first and the last record are matched but not judged, nor is what the report lacks
+of requests that it marks as in flight at attach: for a recorder that was attached to an engine
+at work. What the report claims is always judged.
 
 `
 

@@ -282,7 +282,7 @@ func (s *scorer) oneHop(th *truthHop) {
 		}
 		return
 	}
-	if th.outside {
+	if th.outside || found == nil && s.m.underWay(th.Request) {
 		s.outsideSpan++
 		return
 	}

@@ -20,6 +20,7 @@ type truth struct {
 	// stamps for some of them still says how many there were.
 	messages map[string]map[string]int
 	inHand   bool // arrivals are when the application took an input, not when the bytes were read
+	spanned  bool // within was called
 	// owner is the request of each further name, as it stands inside the engine and in replies: an id
 	// that the engine mints may be seen in no other form.
 	owner map[string]string
@@ -152,6 +153,7 @@ func (t *truth) line(b []byte) (request string, err error) {
 // within marks what did not happen wholly between two moments of a recording. It is still matched, so
 // that what the report has of it is no invention, but its absence is not held against the report.
 func (t *truth) within(fromNS, toNS int64) {
+	t.spanned = true
 	out := func(ns *int64) bool { return ns != nil && (*ns < fromNS || *ns > toNS) }
 	for _, l := range t.visits {
 		for _, v := range l {

@@ -133,7 +133,10 @@ func TestLiveAttachInFlight(t *testing.T) {
 	for i := range doc.Requests {
 		q := &doc.Requests[i]
 		for _, name := range tr.names(q) {
+			// Sent just before the first record, read by the engine after it: nothing of it was missed.
+			whole := q.Entry.NS != nil && *q.Entry.NS >= doc.FromNS
 			switch {
+			case inFlight[name] && whole && !q.InFlight:
 			case inFlight[name] && !q.InFlight:
 				t.Errorf("%s was under way at attach and is not marked", name)
 			case inFlight[name]:

@@ -92,8 +92,33 @@ type Visit struct {
 	Finish    Point    `json:"finish"`    // output handed over
 	Departure Point    `json:"departure"` // write call of the last output entered
 	Identity  Identity `json:"identity"`
-	// Shares of [start, finish] from off-CPU records, µs; null when not known.
-	OnCPUUS *float64 `json:"on_cpu_us"`
+	// Outputs are the data hops that left the visit (indices into Request.Hops), by send time.
+	Outputs []int `json:"outputs"`
+	// Activation is an index into Result.Activations; -1 when it is not known.
+	Activation int `json:"activation"`
+	// Shares of [start, finish] from off-CPU records, µs; null when not known. OnCPUUS, RunQueueUS
+	// and the blocked times add up to the service time where all are known.
+	OnCPUUS    *float64  `json:"on_cpu_us"`
+	RunQueueUS *float64  `json:"run_queue_us"` // ready to run, without a CPU
+	Blocked    []Blocked `json:"blocked"`      // asleep, by reason; null when not known
+}
+
+// Blocked is the part of a visit's service in which its thread slept for one reason.
+type Blocked struct {
+	Reason string  `json:"reason"` // "lock", "timer", "io", "futex", …
+	US     float64 `json:"us"`
+	N      int     `json:"n"` // sleeps
+}
+
+// Activation is one firing of a stage: the requests that it worked on together.
+type Activation struct {
+	Stage  string `json:"stage"`
+	TGID   uint32 `json:"tgid"`
+	Start  Point  `json:"start"`  // earliest start of its members
+	Finish Point  `json:"finish"` // latest finish of its members
+	// Members are its visits: index into Result.Requests and into that request's Visits.
+	Members  [][2]int `json:"members"`
+	Identity Identity `json:"identity"` // ordered: membership follows from overlap in time alone
 }
 
 // Hop is one crossing of a channel by one message.
@@ -204,13 +229,15 @@ type Counts struct {
 
 // Result is a finished timeline. Requests are sorted by Entry (or client send) time.
 type Result struct {
-	Stages    []Stage           `json:"stages"`
-	Channels  []Channel         `json:"channels"`
-	Requests  []RequestTimeline `json:"requests"`
-	Uncovered []Uncovered       `json:"uncovered_hops"`
-	Loss      []LossEntry       `json:"loss"`
-	Counts    Counts            `json:"counts"`
-	Notes     []run.Note        `json:"notes"`
-	FromNS    int64             `json:"from_ns"`
-	ToNS      int64             `json:"to_ns"`
+	Stages   []Stage           `json:"stages"`
+	Channels []Channel         `json:"channels"`
+	Requests []RequestTimeline `json:"requests"`
+	// Activations are sorted by start; null when a report does not list them.
+	Activations []Activation `json:"activations"`
+	Uncovered   []Uncovered  `json:"uncovered_hops"`
+	Loss        []LossEntry  `json:"loss"`
+	Counts      Counts       `json:"counts"`
+	Notes       []run.Note   `json:"notes"`
+	FromNS      int64        `json:"from_ns"`
+	ToNS        int64        `json:"to_ns"`
 }

@@ -187,6 +187,9 @@ func fill(r *RequestTimeline) {
 		if r.Visits[i].Inputs == nil {
 			r.Visits[i].Inputs = []Input{}
 		}
+		if r.Visits[i].Outputs == nil {
+			r.Visits[i].Outputs = []int{}
+		}
 	}
 	if r.Hops == nil {
 		r.Hops = []Hop{}

@@ -165,7 +165,7 @@ func (v *Visit) firstNS() int64 {
 
 // visit builds one visit from the inputs and outputs of its group, both in order of time.
 func (t *Timeline) visit(r *request, l []hop, g *group, chunk *int64) Visit {
-	v := Visit{Stage: g.key.stage, TGID: g.key.tgid, Chunk: chunk, Identity: IdentityExact}
+	v := Visit{Stage: g.key.stage, TGID: g.key.tgid, Chunk: chunk, Identity: IdentityExact, Outputs: slices.Clone(g.out), Activation: -1}
 	var firstOut int64
 	if len(g.out) > 0 {
 		firstOut = l[g.out[0]].sentNS()
@@ -238,7 +238,7 @@ func (t *Timeline) entryVisits(r *request, l []hop, g *group) []Visit {
 	}
 	var out []Visit
 	for len(steps) > 0 {
-		v := Visit{Stage: g.key.stage, TGID: g.key.tgid, Identity: IdentityExact, Departure: unknown("no output seen")}
+		v := Visit{Stage: g.key.stage, TGID: g.key.tgid, Identity: IdentityExact, Activation: -1, Departure: unknown("no output seen")}
 		i := 0
 		from := map[string]bool{}
 		for ; i < len(steps) && !steps[i].out; i++ {
@@ -251,6 +251,7 @@ func (t *Timeline) entryVisits(r *request, l []hop, g *group) []Visit {
 			v.Inputs = append(v.Inputs, in)
 		}
 		for ; i < len(steps) && steps[i].out; i++ {
+			v.Outputs = append(v.Outputs, steps[i].hop)
 			v.Departure = l[steps[i].hop].Send
 			v.Identity = worse(v.Identity, l[steps[i].hop].Identity)
 		}

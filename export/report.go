@@ -15,6 +15,8 @@ type Report struct {
 	Result  *correlate.Result
 	Summary *diagnose.Summary
 	Verdict diagnose.Verdict
+	// Series is what stood and ran at each stage over time; only the timeline renderings need it.
+	Series []diagnose.StageSeries
 }
 
 // definitions are the meanings of the columns and figures, in the order of the text report. Each

@@ -100,17 +100,27 @@ type Visit struct {
 	// and the blocked times add up to the service time where all are known.
 	OnCPUUS    *float64  `json:"on_cpu_us"`
 	RunQueueUS *float64  `json:"run_queue_us"` // ready to run, without a CPU
-	Blocked    []Blocked `json:"blocked"`      // asleep, by reason; null when not known
+	Blocked    []Blocked `json:"blocked"`      // asleep, by reason, longest first; null when not known
+
+	tid     uint32   // the thread that served it; 0 not known
+	batches []uint64 // messages for several requests that brought it in or carried its result
 }
 
 // Blocked is the part of a visit's service in which its thread slept for one reason.
 type Blocked struct {
-	Reason string  `json:"reason"` // "lock", "timer", "io", "futex", …
+	// Reason: "lock" (a futex that others wait on, the GIL among them; a file lock), "futex", "timer",
+	// "poll", "io", "memory" (mappings and truncation), "fault" (in no call), "yield", "ioctl", "child",
+	// "other", or "unseen" (when it was woken was not seen: time in the run queue may be in it).
+	Reason string  `json:"reason"`
 	US     float64 `json:"us"`
-	N      int     `json:"n"` // sleeps
+	N      int     `json:"n"` // sleeps that lie in it at least in part
 }
 
-// Activation is one firing of a stage: the requests that it worked on together.
+// Activation is one firing of a stage: the visits that it worked on together. Visits are in one when
+// a single message carried them (exact), or when the intervals in which one thread is certain to
+// have served them overlap (ordered); overlap is carried on, so that with continuous batching, where
+// members join and leave, an activation lasts until no request is left. A visit whose thread is not
+// known, or whose boundaries are too wide to say whether it was served alone, is in none.
 type Activation struct {
 	Stage  string `json:"stage"`
 	TGID   uint32 `json:"tgid"`
@@ -118,7 +128,7 @@ type Activation struct {
 	Finish Point  `json:"finish"` // latest finish of its members
 	// Members are its visits: index into Result.Requests and into that request's Visits.
 	Members  [][2]int `json:"members"`
-	Identity Identity `json:"identity"` // ordered: membership follows from overlap in time alone
+	Identity Identity `json:"identity"` // exact: one message carried all; ordered: from overlap in time, or the lack of it
 }
 
 // Hop is one crossing of a channel by one message.

@@ -118,7 +118,8 @@ func servedVisits(requests []RequestTimeline) (out []*served) {
 }
 
 // overlaps joins the visits of one thread whose cores overlap, and marks those that were served
-// alone: their core overlaps no other, or, where they have none, not even their widest interval does.
+// alone: their core overlaps no other, or, where they have none, they can overlap others by no more
+// than the uncertainty of one finish.
 func overlaps(l []*served) {
 	slices.SortStableFunc(l, func(a, b *served) int { return cmp.Compare(a.v.Start.hi(), b.v.Start.hi()) })
 	var last *served // of those so far, the one whose core ends last
@@ -128,22 +129,20 @@ func overlaps(l []*served) {
 			continue
 		}
 		s.alone = true
-		if last != nil {
-			if _, end := last.core(); end > a {
-				last.with(s)
-			}
+		if last != nil && last.v.Finish.lo() > a {
+			last.with(s)
 		}
 		if last == nil || z > last.v.Finish.lo() {
 			last = s
 		}
 	}
 	slices.SortStableFunc(l, func(a, b *served) int { return cmp.Compare(a.v.Start.lo(), b.v.Start.lo()) })
-	var end int64 // widest end of those before
+	var end int64 // the latest of the earliest finishes before
 	for i, s := range l {
 		before := end <= s.v.Start.lo()
-		after := i+1 == len(l) || l[i+1].v.Start.lo() >= s.v.Finish.hi()
+		after := i+1 == len(l) || l[i+1].v.Start.lo() >= s.v.Finish.lo()
 		s.alone = s.alone || before && after
-		end = max(end, s.v.Finish.hi())
+		end = max(end, s.v.Finish.lo())
 	}
 }
 

@@ -167,6 +167,8 @@ func TestActivations(t *testing.T) {
 		{"members join and leave: one activation", []Visit{visitAt(100, 200, 1), visitAt(150, 400, 1), visitAt(350, 500, 1), visitAt(600, 700, 1)}, "[0 1 2] [3]"},
 		{"one lasts longer than those behind it", []Visit{visitAt(100, 900, 1), visitAt(150, 200, 1), visitAt(300, 400, 1)}, "[0 1 2]"},
 		{"too wide to say, beside another: none", []Visit{visitAt(100, 200, 1), visitAt(205, 210, 20)}, "[0]"},
+		{"a start that may be anywhere before the finish, behind the visit before it", []Visit{visitAt(100, 200, 10), {Stage: "s", TGID: 1, tid: 7,
+			Start: bounded(baseNS+195e3, baseNS+195e3, baseNS+300e3, ""), Finish: at(295, 5)}}, "[0] [1]"},
 		{"too wide, but nobody near", []Visit{visitAt(100, 200, 1), visitAt(305, 310, 20)}, "[0] [1]"},
 		{"thread not known: none", []Visit{unknownThread}, ""},
 		{"replicas work beside each other", []Visit{visitAt(100, 200, 1), replica}, "[0] [1]"},

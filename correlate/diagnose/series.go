@@ -48,18 +48,21 @@ type change struct {
 	queue, active int
 }
 
+// stood is how long one visit waited: [ready, start).
+type stood struct{ from, to int64 }
+
 // seriesOf counts the visits of one stage. One that neither waited nor was served for any time
 // changes nothing.
 func seriesOf(visits []*correlate.Visit) []SeriesPoint {
 	var changes []change
-	var waits []interval // ready → start
+	var waits []stood
 	add := func(from, to int64, queue, active int) {
 		changes = append(changes, change{from, queue, active}, change{to, -queue, -active})
 	}
 	for _, v := range visits {
 		if v.Ready.NS != nil && v.Start.NS != nil && *v.Start.NS > *v.Ready.NS {
 			add(*v.Ready.NS, *v.Start.NS, 1, 0)
-			waits = append(waits, interval{*v.Ready.NS, *v.Start.NS})
+			waits = append(waits, stood{*v.Ready.NS, *v.Start.NS})
 		}
 		if v.Start.NS != nil && v.Finish.NS != nil && *v.Finish.NS > *v.Start.NS {
 			add(*v.Start.NS, *v.Finish.NS, 0, 1)

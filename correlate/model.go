@@ -143,9 +143,14 @@ type Hop struct {
 	Via       string        `json:"transport"` // Transport.String(), "+shm" when a segment is referenced
 	Send      Point         `json:"send"`      // write call that carried its first byte entered
 	Recv      Point         `json:"recv"`      // read call that brought its last byte returned
-	Bytes     *int64        `json:"bytes"`     // message bytes
-	ShmName   string        `json:"shm,omitempty"`
-	ShmBytes  *int64        `json:"shm_bytes"` // referenced payload
+	// VisibleNS is when its last byte was seen to be in the receiver's queue, at the latest; TCP only.
+	VisibleNS *int64 `json:"visible_ns"`
+	// PickedUpNS is when the read call that brought its first byte was entered; before Send when the
+	// reader already waited in it.
+	PickedUpNS *int64 `json:"picked_up_ns"`
+	Bytes      *int64 `json:"bytes"` // message bytes
+	ShmName    string `json:"shm,omitempty"`
+	ShmBytes   *int64 `json:"shm_bytes"` // referenced payload
 	// Shared-memory phases of the payload this message refers to.
 	ShmWrite *[2]int64 `json:"shm_write_ns"` // create … unmapped by the sender
 	ShmRead  *[2]int64 `json:"shm_read_ns"`  // opened … unlinked or unmapped by the receiver

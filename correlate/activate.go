@@ -119,7 +119,8 @@ func servedVisits(requests []RequestTimeline) (out []*served) {
 
 // overlaps joins the visits of one thread whose cores overlap, and marks those that were served
 // alone: their core overlaps no other, or, where they have none, they can overlap others by no more
-// than the uncertainty of one finish.
+// than the uncertainty of one finish. Nothing is said of one whose estimates overlap another's by
+// more than that, when its start is too uncertain to be sure.
 func overlaps(l []*served) {
 	slices.SortStableFunc(l, func(a, b *served) int { return cmp.Compare(a.v.Start.hi(), b.v.Start.hi()) })
 	var last *served // of those so far, the one whose core ends last
@@ -143,6 +144,21 @@ func overlaps(l []*served) {
 		after := i+1 == len(l) || l[i+1].v.Start.lo() >= s.v.Finish.lo()
 		s.alone = s.alone || before && after
 		end = max(end, s.v.Finish.lo())
+	}
+	doubtful(l)
+}
+
+// doubtful takes back that visits were served alone.
+func doubtful(l []*served) {
+	slices.SortStableFunc(l, func(a, b *served) int { return cmp.Compare(a.v.Start.at(), b.v.Start.at()) })
+	var last *served // of those so far, the one that finished last
+	for _, s := range l {
+		if last != nil && last.root() != s.root() && last.v.Finish.at()-s.v.Start.at() > last.v.Finish.hi()-last.v.Finish.lo() {
+			s.alone, last.alone = false, false
+		}
+		if last == nil || s.v.Finish.at() > last.v.Finish.at() {
+			last = s
+		}
 	}
 }
 

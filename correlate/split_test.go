@@ -169,6 +169,8 @@ func TestActivations(t *testing.T) {
 		{"too wide to say, beside another: none", []Visit{visitAt(100, 200, 1), visitAt(205, 210, 20)}, "[0]"},
 		{"a start that may be anywhere before the finish, behind the visit before it", []Visit{visitAt(100, 200, 10), {Stage: "s", TGID: 1, tid: 7,
 			Start: bounded(baseNS+195e3, baseNS+195e3, baseNS+300e3, ""), Finish: at(295, 5)}}, "[0] [1]"},
+		{"by its estimate it joins the one before, by its interval it may come after", []Visit{visitAt(100, 200, 1), {Stage: "s", TGID: 1, tid: 7,
+			Start: bounded(baseNS+150e3, baseNS+150e3, baseNS+202e3, ""), Finish: at(400, 1)}, visitAt(500, 600, 1)}, "[2]"},
 		{"too wide, but nobody near", []Visit{visitAt(100, 200, 1), visitAt(305, 310, 20)}, "[0] [1]"},
 		{"thread not known: none", []Visit{unknownThread}, ""},
 		{"replicas work beside each other", []Visit{visitAt(100, 200, 1), replica}, "[0] [1]"},

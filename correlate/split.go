@@ -3,6 +3,7 @@ package correlate
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/stageline/stageline/collector/run"
 )
@@ -150,20 +151,31 @@ func (w *window) startedBy(ns int64) (by uint32) {
 // loop or the courier.
 func (w *window) signalledBy(ns int64) (by uint32) {
 	for _, tid := range w.role.compute {
-		gave := w.p.thread(tid).gave
-		hit := slices.ContainsFunc(gave, func(s signal) bool { return s.enter == ns })
-		for _, woken := range [...]uint32{w.role.loop, w.role.courier} {
-			if woken == 0 || hit {
-				continue
-			}
-			_, hit = w.p.thread(woken).lastOff(ns-maxLookNS, ns+1, func(o run.OffCPU) bool { return o.WakeNS == ns && o.WakerTID == tid })
+		if !w.signalled(tid, ns) {
+			continue
 		}
-		if hit && by != 0 {
+		if by != 0 {
 			return 0
 		}
-		if hit {
-			by = tid
-		}
+		by = tid
 	}
 	return by
+}
+
+func (w *window) signalled(tid uint32, ns int64) bool {
+	gave := w.p.thread(tid).gave
+	if i := sort.Search(len(gave), func(i int) bool { return gave[i].enter >= ns }); i < len(gave) && gave[i].enter == ns {
+		return true
+	}
+	for _, woken := range [...]uint32{w.role.loop, w.role.courier} {
+		if woken == 0 {
+			continue
+		}
+		t := w.p.thread(woken)
+		i := t.firstEnding(ns - 1)
+		if i < len(t.off) && t.off[i].WakeNS == ns && t.off[i].WakerTID == tid {
+			return true
+		}
+	}
+	return false
 }

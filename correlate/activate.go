@@ -101,6 +101,9 @@ func activations(requests []RequestTimeline) []Activation {
 			requests[at[0]].Visits[at[1]].Activation = i
 		}
 	}
+	for _, s := range all {
+		s.v.batches = nil
+	}
 	return out
 }
 

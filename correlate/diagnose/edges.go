@@ -37,7 +37,7 @@ type connectorGather struct {
 	transit, visible, pickup, copied, delivery, byts, shm gather
 }
 
-type connectorKey struct{ from, to, via, typ string }
+type hopClass struct{ from, to, via, typ string }
 
 // connectors are the hops by message type.
 func connectors(r *correlate.Result) []Connector {
@@ -70,7 +70,7 @@ func dataHops(q *correlate.RequestTimeline) map[int]bool {
 }
 
 func gatherHops(r *correlate.Result, typeOf func(*correlate.RequestTimeline, int, *correlate.Hop) (string, bool)) []Connector {
-	byKey := map[connectorKey]*connectorGather{}
+	byKey := map[hopClass]*connectorGather{}
 	for i := range r.Requests {
 		q := &r.Requests[i]
 		for j := range q.Hops {
@@ -79,7 +79,7 @@ func gatherHops(r *correlate.Result, typeOf func(*correlate.RequestTimeline, int
 			if !ok {
 				continue
 			}
-			k := connectorKey{h.From, h.To, h.Via, typ}
+			k := hopClass{h.From, h.To, h.Via, typ}
 			g := byKey[k]
 			if g == nil {
 				g = &connectorGather{sum: Connector{From: h.From, To: h.To, Transport: h.Via, Type: typ, Path: pathOf(h), Grades: newGrades()}}

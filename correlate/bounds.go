@@ -327,13 +327,3 @@ func (w *window) pastLocks(t *thread, in int64) int64 {
 	}
 	return in
 }
-
-// onCPU is the time of [start, finish] in which the compute thread ran, µs; nil when the records
-// cannot tell.
-func (w *window) onCPU(v *Visit) *float64 {
-	a, b := v.Start.at(), v.Finish.at()
-	if w.rough || a == 0 || b < a || len(w.role.compute) != 1 {
-		return nil
-	}
-	return ptr(float64(b-a-w.p.thread(w.role.compute[0]).offBetween(a, b)) / 1e3)
-}

@@ -86,6 +86,7 @@ func (t *Timeline) prune() {
 	for id, e := range t.endpoints {
 		t.sweepHalf(e, &e.sent, horizon)
 		t.sweepHalf(e, &e.received, horizon)
+		e.sweepReadable(horizon)
 		if e.closedNS != 0 && e.closedNS < horizon && len(e.sent.waiting)+len(e.received.waiting) == 0 {
 			t.forget(id, e)
 		}
@@ -155,6 +156,7 @@ func (t *Timeline) build(r *request) {
 		b.conn = [2]string{r.conn.Local, r.conn.Remote}
 	}
 	b.Visits = t.buildVisits(r, l)
+	phases(l)
 	for i := range l {
 		h := l[i].Hop
 		if r.inFlight && h.Identity == IdentityExact && r.entryNS == 0 {

@@ -19,6 +19,7 @@ type endpoint struct {
 	byTGID   [2]uint32 // last process that sent, received here
 	carries  bool      // carried messages with ids
 	closedNS int64
+	readable []readable // TCP: arrivals of data, by time
 }
 
 // half is one direction at one endpoint.

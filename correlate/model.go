@@ -100,17 +100,27 @@ type Visit struct {
 	// and the blocked times add up to the service time where all are known.
 	OnCPUUS    *float64  `json:"on_cpu_us"`
 	RunQueueUS *float64  `json:"run_queue_us"` // ready to run, without a CPU
-	Blocked    []Blocked `json:"blocked"`      // asleep, by reason; null when not known
+	Blocked    []Blocked `json:"blocked"`      // asleep, by reason, longest first; null when not known
+
+	tid     uint32   // the thread that served it; 0 not known
+	batches []uint64 // messages for several requests that brought it in or carried its result
 }
 
 // Blocked is the part of a visit's service in which its thread slept for one reason.
 type Blocked struct {
-	Reason string  `json:"reason"` // "lock", "timer", "io", "futex", …
+	// Reason: "lock" (a futex that others wait on, the GIL among them; a file lock), "futex", "timer",
+	// "poll", "io", "memory" (mappings and truncation), "fault" (in no call), "yield", "ioctl", "child",
+	// "other", or "unseen" (when it was woken was not seen: time in the run queue may be in it).
+	Reason string  `json:"reason"`
 	US     float64 `json:"us"`
-	N      int     `json:"n"` // sleeps
+	N      int     `json:"n"` // sleeps that lie in it at least in part
 }
 
-// Activation is one firing of a stage: the requests that it worked on together.
+// Activation is one firing of a stage: the visits that it worked on together. Visits are in one when
+// a single message carried them (exact), or when the intervals in which one thread is certain to
+// have served them overlap (ordered); overlap is carried on, so that with continuous batching, where
+// members join and leave, an activation lasts until no request is left. A visit whose thread is not
+// known, or whose boundaries are too wide to say whether it was served alone, is in none.
 type Activation struct {
 	Stage  string `json:"stage"`
 	TGID   uint32 `json:"tgid"`
@@ -118,7 +128,7 @@ type Activation struct {
 	Finish Point  `json:"finish"` // latest finish of its members
 	// Members are its visits: index into Result.Requests and into that request's Visits.
 	Members  [][2]int `json:"members"`
-	Identity Identity `json:"identity"` // ordered: membership follows from overlap in time alone
+	Identity Identity `json:"identity"` // exact: one message carried all; ordered: from overlap in time, or the lack of it
 }
 
 // Hop is one crossing of a channel by one message.
@@ -133,9 +143,14 @@ type Hop struct {
 	Via       string        `json:"transport"` // Transport.String(), "+shm" when a segment is referenced
 	Send      Point         `json:"send"`      // write call that carried its first byte entered
 	Recv      Point         `json:"recv"`      // read call that brought its last byte returned
-	Bytes     *int64        `json:"bytes"`     // message bytes
-	ShmName   string        `json:"shm,omitempty"`
-	ShmBytes  *int64        `json:"shm_bytes"` // referenced payload
+	// VisibleNS is when its last byte was seen to be in the receiver's queue, at the latest; TCP only.
+	VisibleNS *int64 `json:"visible_ns"`
+	// PickedUpNS is when the read call that brought its first byte was entered; before Send when the
+	// reader already waited in it.
+	PickedUpNS *int64 `json:"picked_up_ns"`
+	Bytes      *int64 `json:"bytes"` // message bytes
+	ShmName    string `json:"shm,omitempty"`
+	ShmBytes   *int64 `json:"shm_bytes"` // referenced payload
 	// Shared-memory phases of the payload this message refers to.
 	ShmWrite *[2]int64 `json:"shm_write_ns"` // create … unmapped by the sender
 	ShmRead  *[2]int64 `json:"shm_read_ns"`  // opened … unlinked or unmapped by the receiver

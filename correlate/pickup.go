@@ -17,7 +17,7 @@ func (w *window) pickUps(l []hop, v *Visit) {
 			continue
 		}
 		at := *in.At.NS
-		hi := max(v.Ready.hi(), at)
+		hi := max(min(v.Ready.hi(), w.takenBy(at)), at)
 		k := sort.Search(len(loop.took), func(i int) bool { return loop.took[i].exit >= at })
 		for ; k < len(loop.took) && loop.took[k].exit <= hi; k++ {
 			if w.p.roles.gives[tidEP{w.role.io, loop.took[k].ep}] != 0 {
@@ -26,4 +26,37 @@ func (w *window) pickUps(l []hop, v *Visit) {
 			}
 		}
 	}
+}
+
+// takenBy is a moment by which the loop has taken up what the I/O thread received at ns: that one
+// signals before it next sleeps, and the loop, once it has read the signal, waits for descriptors
+// again only when all it was told of is taken up.
+func (w *window) takenBy(ns int64) int64 {
+	const never = int64(^uint64(0) >> 1)
+	io, loop := w.p.thread(w.role.io), w.p.thread(w.role.loop)
+	slept, ok := io.nextOff(ns, ns+maxLookNS, loopSleep)
+	if !ok {
+		return never
+	}
+	var signalled int64 // the last of this round: it may be for what was received in the same call
+	k := sort.Search(len(io.gave), func(i int) bool { return io.gave[i].enter >= ns })
+	for ; k < len(io.gave) && io.gave[k].enter < slept.OutNS; k++ {
+		if w.p.roles.takes[tidEP{w.role.loop, io.gave[k].ep}] != 0 {
+			signalled = io.gave[k].enter
+		}
+	}
+	if signalled == 0 {
+		return never // the loop was awake and needed none
+	}
+	k = sort.Search(len(loop.took), func(i int) bool { return loop.took[i].enter >= signalled })
+	for ; k < len(loop.took); k++ {
+		if w.p.roles.gives[tidEP{w.role.io, loop.took[k].ep}] == 0 {
+			continue
+		}
+		if s, ok := loop.nextOff(loop.took[k].exit, ns+maxLookNS, loopSleep); ok {
+			return s.OutNS
+		}
+		break
+	}
+	return never
 }

@@ -165,6 +165,7 @@ func (t *Timeline) result() *Result {
 	if r.Requests == nil {
 		r.Requests = []RequestTimeline{}
 	}
+	r.Activations = activations(r.Requests)
 	t.counts.MessagesOneEnded = t.counts.Messages - t.counts.MessagesPaired - t.counts.MessagesAtEntry - t.counts.MessagesOutside - t.counts.MessagesUnframed
 	r.Counts = t.counts
 	r.Uncovered = t.uncovered(r)

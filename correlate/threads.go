@@ -182,15 +182,6 @@ func (t *thread) lastOff(from, ns int64, ok func(run.OffCPU) bool) (run.OffCPU, 
 	return run.OffCPU{}, false
 }
 
-// offBetween is the time of [a, b] in which the thread did not run.
-func (t *thread) offBetween(a, b int64) (ns int64) {
-	i := t.firstEnding(a)
-	for ; i < len(t.off) && t.off[i].OutNS < b; i++ {
-		ns += max(0, min(b, t.off[i].InNS)-max(a, t.off[i].OutNS))
-	}
-	return ns
-}
-
 // afterCPU is the moment at which a thread has run for cpu ns since from.
 func afterCPU(t *thread, from, cpu int64) int64 {
 	at := from

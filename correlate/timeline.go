@@ -268,6 +268,9 @@ func (t *Timeline) Proc(r *run.Proc) {
 func (t *Timeline) Net(r *run.Net) {
 	t.counts.Records++
 	if r.Event != run.NetState {
+		if e := t.endpoints[r.EP]; e != nil && r.Event == run.NetData && r.Bytes > 0 {
+			e.arrived(readable{r.AtNS, r.Bytes})
+		}
 		t.advance(r.AtNS)
 		return
 	}

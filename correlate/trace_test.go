@@ -16,7 +16,7 @@ import (
 //	client A                                        a TCP endpoint whose peer is outside
 //	send|recv EP PID[.TID] T0-T1 POS+LEN TYPE [id=…] [chunk=N] [from=…] [to=…] [shm=NAME:SIZE] [x=N] [status=N] [flags=…]
 //	shm PID[.TID] OP T0-T1 NAME [ino=N] [size=N] [ret=N] [creat]
-//	off PID.TID OUT-WAKE-IN by=PID.TID call=N [arg=N]
+//	off PID.TID OUT-WAKE-IN by=PID.TID call=N [arg=N] [state=preempted]
 //	io send|recv EP PID[.TID] T0-T1 POS+LEN         a call without message
 //	base S R N | loss T0-T1 REASON WHAT N | gap EP send|recv T POS+LEN
 type trace struct {
@@ -245,6 +245,9 @@ func (tr trace) off(a []string, opt map[string]string) {
 	o.TGID, o.TID = tr.pid(a[1])
 	if opt["by"] != "" {
 		o.WakerTGID, o.WakerTID = tr.pid(opt["by"])
+	}
+	if opt["state"] == "preempted" {
+		o.State = run.OffPreempted
 	}
 	if opt["call"] != "" {
 		o.Call = int32(tr.n(opt["call"]))

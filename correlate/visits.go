@@ -196,7 +196,8 @@ func (t *Timeline) visit(r *request, l []hop, g *group, chunk *int64) Visit {
 	w := t.window(l, g, needed)
 	w.place(&v)
 	w.pickUps(l, &v)
-	v.OnCPUUS = w.onCPU(&v)
+	w.split(&v)
+	v.batches = batches(l, g, needed)
 	return v
 }
 

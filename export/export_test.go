@@ -74,22 +74,24 @@ func sample() *Report {
 		Entry:  seen(10_200_000), Reply: seen(39_900_000), Exit: seen(51_900_000), JCTUS: ptr(41700.0), Residual: ptr(900.5),
 		Visits: []correlate.Visit{
 			{Stage: "encode", TGID: 11, Inputs: []correlate.Input{{From: "front", At: seen(10_400_000), Hop: 0}}, Arrival: seen(10_400_000), Ready: seen(10_400_000),
-				Start: bounded(10_450_000, 10_460_000, 10_500_000), Finish: bounded(20_000_000, 20_100_000, 20_200_000), Departure: seen(20_250_000), Identity: correlate.IdentityExact},
+				Start: bounded(10_450_000, 10_460_000, 10_500_000), Finish: bounded(20_000_000, 20_100_000, 20_200_000), Departure: seen(20_250_000), Identity: correlate.IdentityExact,
+				Outputs: []int{2}, Activation: 0, OnCPUUS: ptr(7640.0), RunQueueUS: ptr(100.0), Blocked: []correlate.Blocked{{Reason: "timer", US: 1500, N: 3}, {Reason: "lock", US: 400, N: 1}}},
 			{Stage: "join", TGID: 12, Join: true, Inputs: []correlate.Input{{From: "front", At: seen(10_500_000), Hop: 1}, {From: "encode", At: seen(20_400_000), Hop: 2}},
-				Arrival: seen(10_500_000), Ready: seen(20_400_000), Start: seen(20_400_000), Finish: seen(51_000_000), Departure: seen(51_100_000), Identity: correlate.IdentityPaired},
+				Arrival: seen(10_500_000), Ready: seen(20_400_000), Start: seen(20_400_000), Finish: seen(51_000_000), Departure: seen(51_100_000), Identity: correlate.IdentityPaired, Outputs: []int{}, Activation: -1},
 		},
 		Hops: []correlate.Hop{
-			{From: "front", To: "encode", FromTGID: 10, ToTGID: 11, Type: "submit", Via: "unix", Send: seen(10_300_000), Recv: seen(10_400_000), Bytes: ptr[int64](240), Identity: correlate.IdentityExact},
+			{From: "front", To: "encode", FromTGID: 10, ToTGID: 11, Type: "submit", Via: "unix", Send: seen(10_300_000), Recv: seen(10_400_000), VisibleNS: ptr[int64](10_320_000), PickedUpNS: ptr[int64](10_390_000), Bytes: ptr[int64](240), Identity: correlate.IdentityExact},
 			{From: "front", To: "join", FromTGID: 10, ToTGID: 12, Type: "submit", Via: "unix", Send: seen(10_310_000), Recv: seen(10_500_000), Bytes: ptr[int64](96), Identity: correlate.IdentityExact},
 			{From: "encode", To: "join", FromTGID: 11, ToTGID: 12, Type: "data_ready", Via: "unix+shm", Send: seen(20_250_000), Recv: seen(20_400_000), Bytes: ptr[int64](310), ShmName: "psm_1", ShmBytes: ptr[int64](1 << 20),
-				ShmWrite: &[2]int64{20_110_000, 20_240_000}, Identity: correlate.IdentityExact},
+				ShmWrite: &[2]int64{20_110_000, 20_240_000}, ShmRead: &[2]int64{20_410_000, 20_900_000}, Identity: correlate.IdentityExact},
 		},
 	}, {
 		ID: "r-2", Source: "loadgen", State: "success", InFlight: true, Entry: unknown, Reply: unknown, Exit: unknown,
-		Visits: []correlate.Visit{{Stage: "join", TGID: 13, Join: true, Inputs: []correlate.Input{{From: "encode", At: unknown, Hop: -1}}, Arrival: unknown, Ready: unknown, Start: unknown, Finish: unknown, Departure: seen(30_000_000), Identity: correlate.IdentityUnknown}},
+		Visits: []correlate.Visit{{Stage: "join", TGID: 13, Join: true, Inputs: []correlate.Input{{From: "encode", At: unknown, Hop: -1}}, Arrival: unknown, Ready: unknown, Start: unknown, Finish: unknown, Departure: seen(30_000_000), Identity: correlate.IdentityUnknown, Activation: -1}},
 		Hops:   []correlate.Hop{{From: "encode", To: "join", FromTGID: 11, ToTGID: 13, Type: "data_ready", Via: "unix+shm", Send: unknown, Recv: seen(1_200_000), Identity: correlate.IdentityUnknown, Reason: "sent before recording began"}},
 		Notes:  []string{"in flight at attach"},
 	}}
+	res.Activations = []correlate.Activation{{Stage: "encode", TGID: 11, Start: res.Requests[0].Visits[0].Start, Finish: res.Requests[0].Visits[0].Finish, Members: [][2]int{{0, 0}}, Identity: correlate.IdentityOrdered}}
 	sum := diagnose.Summarise(res)
 	return &Report{
 		Meta:   &run.Metadata{Schema: run.SchemaVersion, RunID: "20260101T000000Z-0001", Tool: run.Tool{Name: "stageline", Version: "v0.0.0"}, Host: run.Host{Name: "h", Kernel: "6.1.0", CPUs: 2}},
@@ -102,7 +104,7 @@ func busy() *Report {
 	r := sample()
 	one := r.Result.Requests[0]
 	r.Result.Loss, r.Result.Notes = nil, nil
-	r.Result.Requests = nil
+	r.Result.Requests, r.Result.Activations = nil, nil
 	for i := range int64(100) {
 		q := one
 		at := i * 100_000_000
@@ -113,7 +115,7 @@ func busy() *Report {
 		q.Entry, q.JCTUS, q.Residual = seen(at+200_000), ptr(29_700+float64(wait)/1e3), ptr(float64(i))
 		q.Reply, q.Exit = seen(at+24_900_000+wait), seen(at+29_900_000+wait)
 		q.Client = &c
-		q.Visits = []correlate.Visit{{Stage: "join", TGID: 12, Ready: seen(at + 1_000_000), Start: seen(at + 1_000_000 + wait), Finish: seen(at + 29_000_000 + wait), Departure: seen(at + 29_100_000 + wait), Identity: correlate.IdentityExact}}
+		q.Visits = []correlate.Visit{{Stage: "join", TGID: 12, Ready: seen(at + 1_000_000), Start: seen(at + 1_000_000 + wait), Finish: seen(at + 29_000_000 + wait), Departure: seen(at + 29_100_000 + wait), Identity: correlate.IdentityExact, Activation: -1}}
 		q.Hops = nil
 		r.Result.Requests = append(r.Result.Requests, q)
 	}
@@ -122,9 +124,9 @@ func busy() *Report {
 	return r
 }
 
-func text(t *testing.T, r *Report) []byte {
+func text(t *testing.T, r *Report, detail ...bool) []byte {
 	var b bytes.Buffer
-	if err := Text(&b, r, TextOptions{Requests: 3}); err != nil {
+	if err := Text(&b, r, TextOptions{Requests: 3, Detail: len(detail) > 0}); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -132,6 +134,9 @@ func text(t *testing.T, r *Report) []byte {
 
 func TestTextGolden(t *testing.T)     { golden(t, "partial.txt", text(t, sample())) }
 func TestTextBusyGolden(t *testing.T) { golden(t, "busy.txt", text(t, busy())) }
+func TestTextDetailGolden(t *testing.T) {
+	golden(t, "detail.txt", text(t, sample(), true))
+}
 
 func TestJSONGolden(t *testing.T) {
 	var b bytes.Buffer
@@ -145,7 +150,7 @@ func TestJSONGolden(t *testing.T) {
 }
 
 func TestTextIsNarrowAndPlain(t *testing.T) {
-	for _, line := range strings.Split(string(text(t, sample()))+string(text(t, busy())), "\n") {
+	for _, line := range strings.Split(string(text(t, sample(), true))+string(text(t, busy())), "\n") {
 		if n := utf8.RuneCountInString(line); n > 115 {
 			t.Errorf("%d columns: %s", n, line)
 		}

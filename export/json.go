@@ -30,12 +30,15 @@ type Document struct {
 	FromNS      int64                       `json:"from_ns"`
 	ToNS        int64                       `json:"to_ns"`
 	Summary     diagnose.RequestSummary     `json:"requests_summary"`
+	Window      *[2]int64                   `json:"load_window_ns"` // over which stages[].figures.load is taken
 	Stages      []StageDocument             `json:"stages"`
+	Edges       []diagnose.Connector        `json:"edges"` // data alone; connectors: by message type
 	Connectors  []diagnose.Connector        `json:"connectors"`
 	Uncovered   []correlate.Uncovered       `json:"uncovered_hops"`
 	Channels    []correlate.Channel         `json:"channels"`
 	Notes       []run.Note                  `json:"notes"`
 	Definitions []Definition                `json:"definitions"`
+	Activations []correlate.Activation      `json:"activations"`
 	Requests    []correlate.RequestTimeline `json:"requests"`
 }
 
@@ -52,6 +55,7 @@ func NewDocument(r *Report) *Document {
 	return &Document{
 		Schema: JSONSchema, Meta: r.Meta, Loss: orEmpty(res.Loss), Verdict: r.Verdict, Counts: res.Counts,
 		FromNS: res.FromNS, ToNS: res.ToNS, Summary: r.Summary.Requests, Stages: stageDocuments(r),
+		Window: r.Summary.Window, Edges: orEmpty(r.Summary.Edges), Activations: orEmpty(res.Activations),
 		Connectors: orEmpty(r.Summary.Connectors), Uncovered: orEmpty(res.Uncovered), Channels: orEmpty(res.Channels),
 		Notes: orEmpty(res.Notes), Definitions: definitions, Requests: orEmpty(res.Requests),
 	}

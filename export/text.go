@@ -15,24 +15,32 @@ import (
 
 // TextOptions tune the text report.
 type TextOptions struct {
-	Requests int // how many requests to list, slowest first; 0 lists none
+	Requests int  // how many requests to list, slowest first; 0 lists none
+	Detail   bool // also list what the summary tables add up
 }
 
 // Text writes the report for people: the loss ledger first when it is not empty, then verdict,
-// stages, hops, joins, requests, what is not covered, notes, and what the words mean.
+// stages, their load, hand-offs, joins, requests, what is not covered, notes, and what the words mean.
 func Text(w io.Writer, r *Report, o TextOptions) error {
 	b := bufio.NewWriter(w)
 	textHead(b, r)
 	textLoss(b, r.Result.Loss)
 	textVerdict(b, &r.Verdict)
 	textStages(b, r)
-	textConnectors(b, r.Summary.Connectors)
+	textLoad(b, r.Summary)
+	textEdges(b, r.Summary.Edges)
 	textJoins(b, r.Summary.Stages)
+	if o.Detail {
+		textSplit(b, r.Summary.Stages)
+		textFanOut(b, r.Summary.Stages)
+		textPhases(b, r.Summary.Edges)
+		textConnectors(b, r.Summary.Connectors)
+	}
 	textRequests(b, &r.Summary.Requests)
 	textSlowest(b, r.Result.Requests, o.Requests)
 	textUncovered(b, r.Result)
 	textNotes(b, r.Result)
-	textDefinitions(b)
+	textDefinitions(b, o.Detail)
 	if err := b.Flush(); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
@@ -119,6 +127,9 @@ func textStages(w io.Writer, r *Report) {
 		if f.Joins > 0 {
 			t.add(append([]string{"", "join wait"}, distCells(f.JoinWait)...)...)
 		}
+		if f.Chunks != nil {
+			t.add(append([]string{"", "chunk gap"}, distCells(f.Chunks.Gap)...)...)
+		}
 	}
 	t.write(w)
 	section(w, "GRADES  share of visits (identity) and of ready, start, finish (timing)")
@@ -178,41 +189,6 @@ func stageRules(stages []correlate.Stage) string {
 	}
 	sort.Strings(rules)
 	return strings.Join(rules, ", ")
-}
-
-func textConnectors(w io.Writer, connectors []diagnose.Connector) {
-	section(w, "HOPS  transit in µs")
-	if len(connectors) == 0 {
-		fmt.Fprintln(w, "  none seen")
-		return
-	}
-	t := table{left: 3}
-	t.add("from → to", "type", "transport", "n", "n?", "p50", "p95", "p99", "max", "bytes p50", "shm p50")
-	for i := range connectors {
-		c := &connectors[i]
-		t.add(printable(c.From+" → "+c.To), printable(c.Type), c.Transport, strconv.Itoa(c.Transit.N), strconv.Itoa(c.Transit.Unknown),
-			figure(c.Transit.P50), figure(c.Transit.P95), figure(c.Transit.P99), figure(c.Transit.Max), figure(c.Bytes.P50), figure(c.ShmBytes.P50))
-	}
-	t.write(w)
-}
-
-func textJoins(w io.Writer, stages []diagnose.StageSummary) {
-	t := table{left: 2}
-	t.add("stage", "last input", "joins", "share")
-	for i := range stages {
-		s := &stages[i]
-		for _, from := range sortedKeys(s.LastInput) {
-			label := printable(from)
-			if from == "" {
-				label = "(unknown)"
-			}
-			t.add(printable(s.Stage), label, strconv.Itoa(s.LastInput[from]), percent(s.LastInput[from], s.Joins))
-		}
-	}
-	if len(t.rows) > 1 {
-		section(w, "JOINS  which input came last")
-		t.write(w)
-	}
 }
 
 func sortedKeys[V any](m map[string]V) []string {

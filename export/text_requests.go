@@ -120,10 +120,13 @@ func noteLevel(n *run.Note) string {
 	return printable(n.Level)
 }
 
-func textDefinitions(w io.Writer) {
+func textDefinitions(w io.Writer, detail bool) {
 	section(w, "WORDS")
 	t := table{left: 2}
 	for _, d := range definitions {
+		if d.detail && !detail {
+			continue
+		}
 		term := d.Term
 		for _, line := range wrap(d.Meaning, lineWidth-16) {
 			t.add(term, line)

@@ -8,10 +8,10 @@ import (
 	"github.com/stageline/stageline/export"
 )
 
-const reportUsage = `usage: stageline report RUN [--json] [-o FILE]
+const reportUsage = `usage: stageline report RUN [--detail | --json] [-o FILE]
 
 Prints the loss ledger (when records are missing), the bottleneck verdict, and the tables
-of stages, hops, joins and requests. The run may still be unsealed.
+of stages, load, hand-offs, joins and requests. The run may still be unsealed.
 
   stageline report out/run
   stageline report out/run --json -o report.json
@@ -25,6 +25,7 @@ is inconclusive; the report is complete in both cases.
 type reportFlags struct {
 	json         bool
 	slowest      int
+	detail       bool
 	maxLoss      float64
 	inconclusive bool // accepted
 	stages       []string
@@ -34,6 +35,7 @@ func (f *reportFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.json, "json", false, "print one JSON object")
 	fs.StringArrayVar(&f.stages, "stage", nil, "name a stage yourself: NAME=PATTERN of a command line, socket path or PID (repeatable)")
 	fs.IntVar(&f.slowest, "slowest", 10, "requests to list in the text report, slowest first")
+	fs.BoolVar(&f.detail, "detail", false, "more tables: service by reason, fan-out, phases of hand-offs, hops by message type")
 	fs.Float64Var(&f.maxLoss, "max-loss", 0.001, "share of records that may be lost before the exit code is 4")
 }
 
@@ -50,7 +52,7 @@ func (f *reportFlags) write(w io.Writer, r *export.Report) error {
 	if f.json {
 		return export.JSON(w, r)
 	}
-	return export.Text(w, r, export.TextOptions{Requests: f.slowest})
+	return export.Text(w, r, export.TextOptions{Requests: f.slowest, Detail: f.detail})
 }
 
 // judge turns loss and an inconclusive verdict into exit codes, loss first.

@@ -16,8 +16,11 @@ import (
 // Summary is a timeline in figures. Its slices are sorted by name, so that equal timelines give
 // equal summaries.
 type Summary struct {
+	// Window is the time under load, over which Stages[].Load is taken; null when nothing was seen.
+	Window     *[2]int64      `json:"load_window_ns"`
 	Stages     []StageSummary `json:"stages"`
-	Connectors []Connector    `json:"connectors"`
+	Edges      []Connector    `json:"edges"`      // data alone, all message types together
+	Connectors []Connector    `json:"connectors"` // by message type, control messages too
 	Requests   RequestSummary `json:"requests"`
 }
 
@@ -63,21 +66,16 @@ type StageSummary struct {
 	JoinWait  stat.Dist `json:"join_wait_us"`  // first → last input, joins only
 	// Joins by the upstream whose input arrived last; "" counts those in which it is not known.
 	LastInput map[string]int `json:"last_input,omitempty"`
+	Upstreams []Upstream     `json:"upstreams,omitempty"` // of joins, by name
+	FanOut    FanOut         `json:"fan_out"`
+	Chunks    *Chunks        `json:"chunks"` // null: it does not fire per chunk
+	Load      StageLoad      `json:"load"`
+	Split     ServiceSplit   `json:"service_split"`
 	// Width of [lo, hi] of the bounded ones among ready, start and finish.
 	IntervalWidth stat.Dist `json:"interval_width_us"`
 	Grades        Grades    `json:"grades"` // identity of visits; timing of ready, start and finish
-}
 
-// Connector is all hops of one message type from one stage to another over one transport.
-type Connector struct {
-	From      string    `json:"from"`
-	To        string    `json:"to"`
-	Transport string    `json:"transport"`
-	Type      string    `json:"type"`
-	Transit   stat.Dist `json:"transit_us"` // send call entered → receive call returned
-	Bytes     stat.Dist `json:"bytes"`      // of the message
-	ShmBytes  stat.Dist `json:"shm_bytes"`
-	Grades    Grades    `json:"grades"` // identity of hops; timing of send and receive
+	inActivation int // visits
 }
 
 // gather collects values and counts what is unknown.
@@ -92,6 +90,15 @@ func (g *gather) add(us float64, ok bool) {
 		return
 	}
 	g.values = append(g.values, us)
+}
+
+// count adds a number of bytes, unknown when it is null.
+func (g *gather) count(n *int64) {
+	if n == nil {
+		g.unknown++
+		return
+	}
+	g.values = append(g.values, float64(*n))
 }
 
 func (g *gather) between(a, b correlate.Point) { g.add(between(a, b)) }
@@ -112,17 +119,35 @@ func betweenNS(a, b *int64) (float64, bool) {
 
 // Summarise reads a finished timeline; it does not change it.
 func Summarise(r *correlate.Result) *Summary {
-	return &Summary{
+	s := &Summary{
+		Window:     loadWindow(r),
 		Stages:     summariseStages(r),
-		Connectors: summariseConnectors(r),
+		Edges:      edges(r),
+		Connectors: connectors(r),
 		Requests:   summariseRequests(r),
 	}
+	series, batched := Series(r), batches(r) // both name the stages as summariseStages does
+	for i := range s.Stages {
+		st := &s.Stages[i]
+		if b := batched[st.Stage]; b != nil {
+			st.Load = *b
+		} else {
+			st.Load.BatchMean = stat.Unknown()
+		}
+		st.Load.NoActivation = st.Visits - st.inActivation
+		st.Load.overTime(series[i].Points, s.Window)
+	}
+	return s
 }
 
 type stageGather struct {
 	sum                                 StageSummary
 	lastRequest                         int
 	queue, service, residency, join, iv gather
+	upstreams                           map[string]*upstreamGather
+	out                                 fanOutGather
+	chunks                              chunkGather
+	split                               splitGather
 }
 
 func summariseStages(r *correlate.Result) []StageSummary {
@@ -130,7 +155,7 @@ func summariseStages(r *correlate.Result) []StageSummary {
 	get := func(name string) *stageGather {
 		g := byName[name]
 		if g == nil {
-			g = &stageGather{sum: StageSummary{Stage: name, Grades: newGrades(), LastInput: map[string]int{}}, lastRequest: -1}
+			g = &stageGather{sum: StageSummary{Stage: name, Grades: newGrades(), LastInput: map[string]int{}}, lastRequest: -1, upstreams: map[string]*upstreamGather{}}
 			byName[name] = g
 		}
 		return g
@@ -141,7 +166,7 @@ func summariseStages(r *correlate.Result) []StageSummary {
 	for i := range r.Requests {
 		for j := range r.Requests[i].Visits {
 			v := &r.Requests[i].Visits[j]
-			get(v.Stage).visit(i, v)
+			get(v.Stage).visit(i, v, r.Requests[i].Hops)
 		}
 	}
 	out := make([]StageSummary, 0, len(byName))
@@ -149,13 +174,14 @@ func summariseStages(r *correlate.Result) []StageSummary {
 		s := g.sum
 		s.QueueWait, s.Service, s.Residency = g.queue.dist(), g.service.dist(), g.residency.dist()
 		s.JoinWait, s.IntervalWidth = g.join.dist(), g.iv.dist()
+		s.Upstreams, s.FanOut, s.Chunks, s.Split = g.upstreamList(), g.out.fanOut(), g.chunks.chunks(), g.split.split()
 		out = append(out, s)
 	}
 	sort.Slice(out, func(a, b int) bool { return out[a].Stage < out[b].Stage })
 	return out
 }
 
-func (g *stageGather) visit(request int, v *correlate.Visit) {
+func (g *stageGather) visit(request int, v *correlate.Visit, hops []correlate.Hop) {
 	g.sum.Visits++
 	if g.lastRequest != request {
 		g.sum.Requests++
@@ -168,7 +194,14 @@ func (g *stageGather) visit(request int, v *correlate.Visit) {
 		g.sum.Joins++
 		g.join.add(joinWait(v))
 		g.sum.LastInput[lastInput(v)]++
+		g.inputs(v)
 	}
+	if v.Activation >= 0 {
+		g.sum.inActivation++
+	}
+	g.out.visit(v, hops)
+	g.chunks.visit(request, v)
+	g.split.visit(v)
 	for _, p := range []correlate.Point{v.Ready, v.Start, v.Finish} {
 		if p.Timing == correlate.TimingBounded && p.LoNS != nil && p.HiNS != nil {
 			g.iv.add(betweenNS(p.LoNS, p.HiNS))
@@ -205,61 +238,4 @@ func lastInput(v *correlate.Visit) string {
 		return in.From
 	}
 	return ""
-}
-
-type connectorGather struct {
-	sum                  Connector
-	transit, bytes, shmB gather
-}
-
-func summariseConnectors(r *correlate.Result) []Connector {
-	type key struct{ from, to, via, typ string }
-	byKey := map[key]*connectorGather{}
-	for i := range r.Requests {
-		for j := range r.Requests[i].Hops {
-			h := &r.Requests[i].Hops[j]
-			k := key{h.From, h.To, h.Via, h.Type}
-			g := byKey[k]
-			if g == nil {
-				g = &connectorGather{sum: Connector{From: h.From, To: h.To, Transport: h.Via, Type: h.Type, Grades: newGrades()}}
-				byKey[k] = g
-			}
-			g.hop(h)
-		}
-	}
-	out := make([]Connector, 0, len(byKey))
-	for _, g := range byKey {
-		c := g.sum
-		c.Transit, c.Bytes, c.ShmBytes = g.transit.dist(), g.bytes.dist(), g.shmB.dist()
-		out = append(out, c)
-	}
-	sort.Slice(out, func(a, b int) bool { return out[a].less(&out[b]) })
-	return out
-}
-
-func (c *Connector) less(o *Connector) bool {
-	for _, p := range [][2]string{{c.From, o.From}, {c.To, o.To}, {c.Transport, o.Transport}} {
-		if p[0] != p[1] {
-			return p[0] < p[1]
-		}
-	}
-	return c.Type < o.Type
-}
-
-func (g *connectorGather) hop(h *correlate.Hop) {
-	g.transit.between(h.Send, h.Recv)
-	if h.Bytes != nil {
-		g.bytes.add(float64(*h.Bytes), true)
-	} else {
-		g.bytes.unknown++
-	}
-	if h.ShmName != "" || h.ShmBytes != nil {
-		if h.ShmBytes != nil {
-			g.shmB.add(float64(*h.ShmBytes), true)
-		} else {
-			g.shmB.unknown++
-		}
-	}
-	g.sum.Grades.identity(h.Identity)
-	g.sum.Grades.timing(h.Send, h.Recv)
 }

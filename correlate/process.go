@@ -22,19 +22,20 @@ type ProcInfo struct {
 // process is one life of a process id.
 type process struct {
 	ProcInfo
-	startNS  int64
-	fromNS   int64
-	toNS     int64 // exit; 0 alive
-	exitCode int32
-	threads  map[uint32]*thread
-	roles    roleStats
-	stated   map[string]int // stage names that its own messages give it
-	entry    bool           // received a request over HTTP from outside
-	nEntry   int
-	named    *stageName
-	arrivals []arrival            // data messages it received, by time
-	sends    []arrival            // data messages it sent, by time
-	locks    map[uint64][4]uint32 // futex address → threads that waited on it
+	startNS   int64
+	fromNS    int64
+	toNS      int64 // exit; 0 alive
+	exitCode  int32
+	threads   map[uint32]*thread
+	reactions []int64 // CPU time from being switched in to reading the signal, ns
+	roles     roleStats
+	stated    map[string]int // stage names that its own messages give it
+	entry     bool           // received a request over HTTP from outside
+	nEntry    int
+	named     *stageName
+	arrivals  []arrival            // data messages it received, by time
+	sends     []arrival            // data messages it sent, by time
+	locks     map[uint64][4]uint32 // futex address → threads that waited on it
 }
 
 // maxLocks bounds the futex addresses kept to tell locks from queues; condition variables that are
@@ -92,6 +93,39 @@ type arrival struct {
 	ns  int64
 	ep  uint32
 	pos uint64
+}
+
+const (
+	// maxReactions bounds the samples that takeCPU is measured by.
+	maxReactions = 256
+	// takeReactions says how many times the CPU time of a bare reaction taking up work may need.
+	takeReactions = 6
+	minTakeNS     = 50_000
+	maxTakeNS     = 400_000
+)
+
+// reacted notes the CPU time from a thread's being switched in to its reading of the signal that it
+// was woken for.
+func (x *process) reacted(t *thread, ns int64) {
+	if len(x.reactions) >= maxReactions {
+		return
+	}
+	if o, ok := t.lastOff(ns-maxTakeNS, ns, func(o run.OffCPU) bool { return o.State == run.OffSleep }); ok && o.InNS <= ns {
+		x.reactions = append(x.reactions, ns-o.InNS)
+	}
+}
+
+// takeCPU is the CPU time within which a thread that was woken for a piece of work, or is done with
+// the one before, has begun it, and within which one signals what it has handed over. It differs by
+// orders of magnitude between runtimes, so it is measured by how quickly threads of the process read
+// the signals that wake them: several times the median, between stated bounds.
+func (x *process) takeCPU() int64 {
+	if len(x.reactions) == 0 {
+		return maxTakeNS
+	}
+	l := slices.Clone(x.reactions)
+	slices.Sort(l)
+	return min(max(takeReactions*l[len(l)/2], minTakeNS), maxTakeNS)
 }
 
 // shared reports that more than one thread waits on a futex address at times.

@@ -47,7 +47,8 @@ const (
 
 // window gathers the surroundings of a visit.
 func (t *Timeline) window(l []hop, g *group, needed int) *window {
-	w := &window{p: g.p, role: g.p.learnRoles(), take: g.p.takeCPU()}
+	w := &window{p: g.p, role: g.p.learnRoles()}
+	w.take = g.p.takeCPU(w.role.loop)
 	if needed >= 0 {
 		w.in = &l[g.in[needed]]
 		w.arrived = cmp.Or(w.in.Recv.lo(), w.in.Send.lo())
@@ -100,7 +101,7 @@ func (w *window) place(v *Visit) {
 	start := w.start(ready, one)
 	finish := one
 	if w.last != w.one {
-		finish = w.finish(ready, w.last, w.anchor)
+		finish = w.signalledLast(w.finish(ready, w.last, w.anchor))
 	}
 	if w.last == w.one {
 		finish = w.soonest(finish, start)
@@ -340,9 +341,10 @@ func (w *window) begunBy(compute *thread, ns int64) int64 {
 }
 
 // handedSince is since when a compute thread that signalled to the loop at ns can have handed over
-// the result it signalled: nothing but waiting for a CPU or a lock comes between.
+// the result it signalled: nothing but waiting for a CPU or a lock comes between, and signalling
+// costs less than taking up the next piece of work.
 func (w *window) handedSince(compute *thread, ns int64) int64 {
-	at, cpu := ns, w.take
+	at, cpu := ns, w.take/2
 	for {
 		o, ok := compute.lastOff(at-maxLookNS, at, func(run.OffCPU) bool { return true })
 		if !ok || o.InNS <= at-cpu {
@@ -371,7 +373,7 @@ func (w *window) after(s, ready, first interval) interval {
 	if z := w.lastResult(ready.lo, first.lo-1); z.enter != 0 {
 		s.lo = max(s.lo, compute.userAt(z.exit, writeCall))
 	}
-	if y.enter != 0 {
+	if y.enter != 0 && w.role.courier == 0 { // a courier that is awake hears of results that nothing shows
 		s.ns = max(s.ns, compute.userAt(y.exit, writeCall))
 		s.hi = max(s.ns, min(s.hi, w.begunBy(compute, s.ns)))
 	}

@@ -113,14 +113,42 @@ func (w *window) soonest(f, start interval) interval {
 	return f
 }
 
-// signalled ends the interval of the only result of a request at the last signal of a lone compute
-// thread that came after it began this request: one for a result before it came earlier, and its
-// own, or one for a result after it, not before the hand-over.
+// signalled narrows the interval of a result by the signals of a lone compute thread. Those for
+// results before it came before it began this request, and its own, or one for a result after it,
+// not before the hand-over. Where each result is signalled the first one after the start is its own.
 func (w *window) signalled(f, start interval) interval {
-	if w.role.courier != 0 || len(w.role.compute) != 1 || start.hi == 0 {
+	if w.role.courier != 0 || len(w.role.compute) != 1 || w.role.compute[0] == w.role.loop || start.hi == 0 {
 		return f
 	}
-	if y := w.lastSignal(start.hi, f.hi); y > start.hi && y >= f.lo {
+	x := &w.p.roles
+	y := w.lastSignal(start.hi, f.hi)
+	x.results++
+	if y <= start.hi {
+		return f
+	}
+	x.signalled++
+	if y < f.lo {
+		return f
+	}
+	f.hi, f.ns = y, min(f.ns, y)
+	if own, by := w.firstSignal(start.hi, y); own != 0 && x.signalsAlways() {
+		f.lo = max(f.lo, min(w.handedSince(w.p.thread(by), own), f.ns))
+	}
+	return f
+}
+
+// signalledLast does the same for the last of several results of a request: where each is
+// signalled, its own signal is the last before it was sent, unless the next follows so closely that
+// the loop may have taken the result before it was signalled.
+func (w *window) signalledLast(f interval) interval {
+	if w.role.courier != 0 || len(w.role.compute) != 1 || w.role.compute[0] == w.role.loop || !w.p.roles.signalsAlways() {
+		return f
+	}
+	y := w.lastSignal(f.lo, f.hi)
+	if y == 0 {
+		return f
+	}
+	if next, _ := w.firstSignal(f.hi, f.hi+maxTakeNS); next == 0 {
 		f.hi, f.ns = y, min(f.ns, y)
 	}
 	return f

@@ -22,20 +22,22 @@ type ProcInfo struct {
 // process is one life of a process id.
 type process struct {
 	ProcInfo
-	startNS   int64
-	fromNS    int64
-	toNS      int64 // exit; 0 alive
-	exitCode  int32
-	threads   map[uint32]*thread
-	reactions []int64 // CPU time from being switched in to reading the signal, ns
-	roles     roleStats
-	stated    map[string]int // stage names that its own messages give it
-	entry     bool           // received a request over HTTP from outside
-	nEntry    int
-	named     *stageName
-	arrivals  []arrival            // data messages it received, by time
-	sends     []arrival            // data messages it sent, by time
-	locks     map[uint64][4]uint32 // futex address → threads that waited on it
+	startNS  int64
+	fromNS   int64
+	toNS     int64 // exit; 0 alive
+	exitCode int32
+	threads  map[uint32]*thread
+	handOuts []int64 // CPU time of the loop from being switched in to waking another thread, ns
+	takeN    int     // samples that takeNS was computed from
+	takeNS   int64
+	roles    roleStats
+	stated   map[string]int // stage names that its own messages give it
+	entry    bool           // received a request over HTTP from outside
+	nEntry   int
+	named    *stageName
+	arrivals []arrival            // data messages it received, by time
+	sends    []arrival            // data messages it sent, by time
+	locks    map[uint64][4]uint32 // futex address → threads that waited on it
 }
 
 // maxLocks bounds the futex addresses kept to tell locks from queues; condition variables that are
@@ -96,36 +98,56 @@ type arrival struct {
 }
 
 const (
-	// maxReactions bounds the samples that takeCPU is measured by.
-	maxReactions = 256
-	// takeReactions says how many times the CPU time of a bare reaction taking up work may need.
-	takeReactions = 6
+	// maxHandOuts bounds the samples that takeCPU is measured by, minHandOuts is how many it needs.
+	maxHandOuts   = 256
+	minHandOuts   = 5
+	takeReactions = 4
 	minTakeNS     = 50_000
 	maxTakeNS     = 400_000
 )
 
 // reacted notes the CPU time from a thread's being switched in to its reading of the signal that it
 // was woken for.
-func (x *process) reacted(t *thread, ns int64) {
-	if len(x.reactions) >= maxReactions {
+func (t *thread) reacted(ns int64) {
+	if len(t.reactions) >= maxHandOuts {
 		return
 	}
-	if o, ok := t.lastOff(ns-maxTakeNS, ns, func(o run.OffCPU) bool { return o.State == run.OffSleep }); ok && o.InNS <= ns {
-		x.reactions = append(x.reactions, ns-o.InNS)
+	if o, ok := t.lastOff(ns-maxLookNS, ns, func(run.OffCPU) bool { return true }); ok && loopSleep(o) && o.InNS <= ns {
+		t.reactions = append(t.reactions, ns-o.InNS)
+	}
+}
+
+// handedOut notes the CPU time of a loop from being switched in after a sleep for events to its
+// waking of another thread at ns.
+func (x *process) handedOut(waker uint32, ns int64) {
+	if len(x.handOuts) >= maxHandOuts {
+		return
+	}
+	if o, ok := x.thread(waker).lastOff(ns-maxLookNS, ns, func(run.OffCPU) bool { return true }); ok && loopSleep(o) && o.InNS <= ns {
+		x.handOuts = append(x.handOuts, ns-o.InNS)
 	}
 }
 
 // takeCPU is the CPU time within which a thread that was woken for a piece of work, or is done with
 // the one before, has begun it, and within which one signals what it has handed over. It differs by
-// orders of magnitude between runtimes, so it is measured by how quickly threads of the process read
-// the signals that wake them: several times the median, between stated bounds.
-func (x *process) takeCPU() int64 {
-	if len(x.reactions) == 0 {
+// an order of magnitude between runtimes, so it is measured: handing a piece of work out costs a loop
+// at least what taking it up costs, and its quick cases (10th percentile) have no large copy in them.
+// Where compute is never idle, several times the loop's own reaction to a signal takes its place.
+func (x *process) takeCPU(loop uint32) int64 {
+	l, quantile, times := x.handOuts, 10, int64(1)
+	if len(l) < minHandOuts {
+		l, quantile, times = x.thread(loop).reactions, 50, takeReactions
+	}
+	n := len(l)
+	if n < minHandOuts {
 		return maxTakeNS
 	}
-	l := slices.Clone(x.reactions)
-	slices.Sort(l)
-	return min(max(takeReactions*l[len(l)/2], minTakeNS), maxTakeNS)
+	if x.takeN != n {
+		l = slices.Clone(l)
+		slices.Sort(l)
+		x.takeN, x.takeNS = n, min(max(times*l[n*quantile/100], minTakeNS), maxTakeNS)
+	}
+	return x.takeNS
 }
 
 // shared reports that more than one thread waits on a futex address at times.

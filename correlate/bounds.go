@@ -101,11 +101,11 @@ func (w *window) place(v *Visit) {
 	start := w.start(ready, one)
 	finish := one
 	if w.last != w.one {
-		finish = w.signalledLast(w.finish(ready, w.last, w.anchor))
+		finish = w.lastBySignals(w.finish(ready, w.last, w.anchor))
 	}
 	if w.last == w.one {
 		finish = w.soonest(finish, start)
-		finish = w.signalled(finish, start)
+		finish = w.bySignals(finish, start)
 	}
 	finish.lo = max(finish.lo, min(start.lo, finish.hi))
 	start.ns = min(start.ns, max(start.lo, finish.ns))

@@ -97,7 +97,7 @@ func TestCourier(t *testing.T) {
 			recv 2 10.11 9526-9540 160+40 complete id=req-0
 			send 3 20.21 9825-9830 200+40 complete id=req-1
 			recv 2 10.11 9826-9840 200+40 complete id=req-1`,
-			`ready=9108..9140@9128 start=9108..9480@9430 finish=9108..9800@9800`},
+			`ready=9108..9140@9128 start=9108..9800@9430 finish=9108..9800@9800`},
 		{"two inputs and one wake-up: it is likely, but only likely, for the second, too", `
 			recv 1 10 9000-9005 1200+300 POST_/v1/x x=5 id=req-0 flags=first,last
 			recv 1 10 9006-9007 1500+300 POST_/v1/x x=6 id=req-1 flags=first,last
@@ -249,5 +249,5 @@ func TestFinishByTheThreadThatSends(t *testing.T) {
 			off 20.20 9520-9800-9810 by=10.11 call=7`)
 	tl := New(Options{StageOf: byComm})
 	feed(t, tl, text)
-	sameRows(t, boundaries(t, tl, "req-1", "encoder"), `ready=9024..9034@9034 start=9038..9438@9038 finish=9100..9500@9500`)
+	sameRows(t, boundaries(t, tl, "req-1", "encoder"), `ready=9024..9034@9034 start=9038..9088@9038 finish=9475..9500@9500`)
 }

@@ -113,10 +113,10 @@ func (w *window) soonest(f, start interval) interval {
 	return f
 }
 
-// signalled narrows the interval of a result by the signals of a lone compute thread. Those for
+// bySignals narrows the interval of a result by the signals of a lone compute thread. Those for
 // results before it came before it began this request, and its own, or one for a result after it,
 // not before the hand-over. Where each result is signalled the first one after the start is its own.
-func (w *window) signalled(f, start interval) interval {
+func (w *window) bySignals(f, start interval) interval {
 	if w.role.courier != 0 || len(w.role.compute) != 1 || w.role.compute[0] == w.role.loop || start.hi == 0 {
 		return f
 	}
@@ -137,10 +137,10 @@ func (w *window) signalled(f, start interval) interval {
 	return f
 }
 
-// signalledLast does the same for the last of several results of a request: where each is
+// lastBySignals does the same for the last of several results of a request: where each is
 // signalled, its own signal is the last before it was sent, unless the next follows so closely that
 // the loop may have taken the result before it was signalled.
-func (w *window) signalledLast(f interval) interval {
+func (w *window) lastBySignals(f interval) interval {
 	if w.role.courier != 0 || len(w.role.compute) != 1 || w.role.compute[0] == w.role.loop || !w.p.roles.signalsAlways() {
 		return f
 	}

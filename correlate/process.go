@@ -97,59 +97,6 @@ type arrival struct {
 	pos uint64
 }
 
-const (
-	// maxHandOuts bounds the samples that takeCPU is measured by, minHandOuts is how many it needs.
-	maxHandOuts   = 256
-	minHandOuts   = 5
-	takeReactions = 4
-	minTakeNS     = 50_000
-	maxTakeNS     = 400_000
-)
-
-// reacted notes the CPU time from a thread's being switched in to its reading of the signal that it
-// was woken for.
-func (t *thread) reacted(ns int64) {
-	if len(t.reactions) >= maxHandOuts {
-		return
-	}
-	if o, ok := t.lastOff(ns-maxLookNS, ns, func(run.OffCPU) bool { return true }); ok && loopSleep(o) && o.InNS <= ns {
-		t.reactions = append(t.reactions, ns-o.InNS)
-	}
-}
-
-// handedOut notes the CPU time of a loop from being switched in after a sleep for events to its
-// waking of another thread at ns.
-func (x *process) handedOut(waker uint32, ns int64) {
-	if len(x.handOuts) >= maxHandOuts {
-		return
-	}
-	if o, ok := x.thread(waker).lastOff(ns-maxLookNS, ns, func(run.OffCPU) bool { return true }); ok && loopSleep(o) && o.InNS <= ns {
-		x.handOuts = append(x.handOuts, ns-o.InNS)
-	}
-}
-
-// takeCPU is the CPU time within which a thread that was woken for a piece of work, or is done with
-// the one before, has begun it, and within which one signals what it has handed over. It differs by
-// an order of magnitude between runtimes, so it is measured: handing a piece of work out costs a loop
-// at least what taking it up costs, and its quick cases (10th percentile) have no large copy in them.
-// Where compute is never idle, several times the loop's own reaction to a signal takes its place.
-func (x *process) takeCPU(loop uint32) int64 {
-	l, quantile, times := x.handOuts, 10, int64(1)
-	if len(l) < minHandOuts {
-		l, quantile, times = x.thread(loop).reactions, 50, takeReactions
-	}
-	n := len(l)
-	if n < minHandOuts {
-		return maxTakeNS
-	}
-	if x.takeN != n {
-		l = slices.Clone(l)
-		slices.Sort(l)
-		x.takeN, x.takeNS = n, min(max(times*l[n*quantile/100], minTakeNS), maxTakeNS)
-	}
-	return x.takeNS
-}
-
 // shared reports that more than one thread waits on a futex address at times.
 func (x *process) shared(addr uint64) bool { return x.locks[lockWord(addr)][1] != 0 }
 

@@ -185,33 +185,6 @@ func (t *thread) lastOff(from, ns int64, ok func(run.OffCPU) bool) (run.OffCPU, 
 	return run.OffCPU{}, false
 }
 
-// exitNS is within what time after a call's end, or after being switched in inside one, a thread has
-// left the kernel unless it loses the CPU on the way.
-const exitNS = 20_000
-
-// userAt is when a thread was back in its program after a call of the kind that in accepts, which
-// ended at ns or in which it was switched in then: one that is preempted before still stands in it.
-func (t *thread) userAt(ns int64, in func(call int32) bool) int64 {
-	for range 8 {
-		o, ok := t.nextOff(ns-exitNS, ns+exitNS, func(o run.OffCPU) bool { return o.InNS > ns })
-		if !ok || o.State != run.OffPreempted || !in(o.Call) {
-			return ns
-		}
-		ns = o.InNS
-	}
-	return ns
-}
-
-// readCall and writeCall accept the calls that io records are made of, by direction (x86-64): read,
-// pread64, readv, recvfrom, recvmsg, recvmmsg; write, pwrite64, writev, sendto, sendmsg, sendmmsg.
-func readCall(c int32) bool {
-	return slices.Contains([]int32{callRead, 17, 19, callRecvfrom, callRecvmsg, 299}, c)
-}
-func writeCall(c int32) bool { return slices.Contains([]int32{1, 18, 20, 44, 46, 307}, c) }
-
-// sameCall accepts one call.
-func sameCall(want int32) func(int32) bool { return func(c int32) bool { return c == want } }
-
 // afterCPU is the moment at which a thread has run for cpu ns since from.
 func afterCPU(t *thread, from, cpu int64) int64 {
 	at := from

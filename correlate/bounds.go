@@ -21,6 +21,7 @@ type window struct {
 	first   int64 // the first result was in the loop's hands before this; 0 no output seen
 	anchor  int64 // the last result was in the loop's hands before this
 	rough   bool  // records that the rules need may be missing: only the outer bounds hold
+	take    int64 // takeCPU of the process
 }
 
 // interval is a bounded moment under construction.
@@ -42,14 +43,12 @@ const (
 	maxLookNS = 60_000_000_000
 	// readyCPUNS places the estimate of ready: a loop takes some tens of microseconds to hand on.
 	readyCPUNS = 20_000
-	// firstCPUNS is the CPU time after which a thread that was woken for a piece of work has begun
-	// it.
-	firstCPUNS = 1_000_000
 )
 
 // window gathers the surroundings of a visit.
 func (t *Timeline) window(l []hop, g *group, needed int) *window {
 	w := &window{p: g.p, role: g.p.learnRoles()}
+	w.take = g.p.takeCPU(w.role.loop)
 	if needed >= 0 {
 		w.in = &l[g.in[needed]]
 		w.arrived = cmp.Or(w.in.Recv.lo(), w.in.Send.lo())
@@ -102,17 +101,33 @@ func (w *window) place(v *Visit) {
 	start := w.start(ready, one)
 	finish := one
 	if w.last != w.one {
-		finish = w.finish(ready, w.last, w.anchor)
+		finish = w.lastBySignals(w.finish(ready, w.last, w.anchor))
 	}
 	if w.last == w.one {
 		finish = w.soonest(finish, start)
+		finish = w.bySignals(finish, start)
 	}
 	finish.lo = max(finish.lo, min(start.lo, finish.hi))
 	start.ns = min(start.ns, max(start.lo, finish.ns))
 	v.Ready, v.Start, v.Finish = ready.point(), start.point(), finish.point()
-	w.runnable(&v.Ready, ready.hi, []uint32{w.role.io, w.role.loop})
+	passed := w.passedOn(ready)
+	w.runnable(&v.Ready, passed, []uint32{w.role.io})
+	w.runnable(&v.Ready, ready.hi, []uint32{w.role.loop})
 	w.runnable(&v.Start, start.hi, start.by)
 	w.runnable(&v.Finish, finish.ns, w.role.compute)
+}
+
+// passedOn is when the I/O thread told the loop of the last needed input; what delays it afterwards
+// delays nothing here.
+func (w *window) passedOn(ready interval) int64 {
+	io := w.p.thread(w.role.io)
+	i := sort.Search(len(io.gave), func(i int) bool { return io.gave[i].enter >= w.arrived })
+	for ; i < len(io.gave) && io.gave[i].enter <= ready.hi; i++ {
+		if w.p.roles.takes[tidEP{w.role.loop, io.gave[i].ep}] != 0 {
+			return io.gave[i].enter
+		}
+	}
+	return ready.hi
 }
 
 // nearNS is how far from the estimate of a boundary a thread's waiting for a CPU can have moved it;
@@ -127,6 +142,9 @@ func (w *window) runnable(p *Point, until int64, tids []uint32) {
 		return
 	}
 	var most int64
+	if p.RunnableUS != nil {
+		most = int64(*p.RunnableUS * 1e3)
+	}
 	for _, tid := range tids {
 		most = max(most, w.p.thread(tid).longestRunnable(max(p.lo(), p.at()-nearNS), min(p.hi(), p.at()+nearNS, until)))
 	}
@@ -141,6 +159,9 @@ func loopSleep(o run.OffCPU) bool { return o.State == run.OffSleep && pollCall(o
 func (w *window) ready() interval {
 	loop := w.p.thread(w.role.loop)
 	r := interval{lo: w.arrived, ns: w.arrived, hi: w.first, rule: "receive returned"}
+	if w.in.c != nil && w.in.c.recv != nil && w.in.c.recv.LastExitNS == w.arrived {
+		r.lo = min(w.p.thread(w.in.c.recv.TID).userAt(r.lo, readCall), cmp.Or(r.hi, r.lo))
+	}
 	if w.role.loop != w.role.io {
 		if s, ok := loop.sleepAt(w.arrived); ok && loopSleep(s) && s.InNS > r.lo {
 			r.lo, r.ns, r.rule = s.InNS, s.InNS, "loop woken"
@@ -166,6 +187,9 @@ func (w *window) ready() interval {
 		k = min(k, len(wakes)-1)
 		if !crowded || wakes[k].OutNS <= r.lo {
 			r.ns, r.rule = max(wakes[k].WakeNS, r.lo), "compute woken"
+		}
+		if !crowded {
+			r.hi = min(r.hi, r.ns) // the input is queued before compute is woken for it
 		}
 	}
 	return r
@@ -281,13 +305,7 @@ func (w *window) start(ready, first interval) interval {
 	}
 	wakes := w.wakes(ready.lo, max(ready.hi, ready.lo))
 	if len(wakes) == 0 {
-		if y := w.lastSignal(ready.lo, first.ns-1); y != 0 {
-			s.ns, s.rule = max(s.ns, y), "after the result before it"
-		}
-		if len(w.role.compute) == 1 { // one result after the other: those before its first precede it
-			s.lo = max(s.lo, w.lastSignal(ready.lo, first.lo-1))
-		}
-		return s
+		return w.after(s, ready, first)
 	}
 	k, crowded := w.rank(ready.lo, wakes)
 	if crowded {
@@ -300,18 +318,64 @@ func (w *window) start(ready, first interval) interval {
 	}
 	mine := wakes[k]
 	compute := w.p.thread(mine.TID)
-	in := w.pastLocks(compute, mine.InNS)
+	in := compute.userAt(w.pastLocks(compute, mine.InNS), sameCall(mine.Call))
 	s.ns, s.rule = max(ready.lo, in), "idle compute woken"
 	s.by = []uint32{mine.TID}
 	if len(w.role.compute) == 1 {
-		s.lo = max(ready.lo, mine.InNS)
+		s.lo = max(ready.lo, compute.userAt(mine.InNS, sameCall(mine.Call)))
 	} // else another one may take the work before the one that was woken gets a CPU
-	begun := afterCPU(compute, in, firstCPUNS)
-	if o, ok := compute.nextOff(in, begun, working); ok {
-		begun = o.OutNS
-	}
-	if s.hi == 0 || begun < s.hi {
+	if begun := w.begunBy(compute, in); s.hi == 0 || begun < s.hi {
 		s.hi = max(begun, s.ns)
+	}
+	return s
+}
+
+// begunBy is when a compute thread that was free at ns and had work waiting has begun it at the
+// latest: it runs for a while, or sleeps in the middle of the work.
+func (w *window) begunBy(compute *thread, ns int64) int64 {
+	begun := afterCPU(compute, ns, w.take)
+	if o, ok := compute.nextOff(ns, begun, working); ok {
+		return o.OutNS
+	}
+	return begun
+}
+
+// handedSince is since when a compute thread that signalled to the loop at ns can have handed over
+// the result it signalled: nothing but waiting for a CPU or a lock comes between, and signalling
+// costs less than taking up the next piece of work.
+func (w *window) handedSince(compute *thread, ns int64) int64 {
+	at, cpu := ns, w.take/2
+	for {
+		o, ok := compute.lastOff(at-maxLookNS, at, func(run.OffCPU) bool { return true })
+		if !ok || o.InNS <= at-cpu {
+			return at - cpu
+		}
+		cpu -= max(0, at-o.InNS)
+		if o.State == run.OffSleep && !(o.Call == callFutex && w.p.shared(o.Arg0)) {
+			return min(o.InNS, ns)
+		}
+		at = o.OutNS
+	}
+}
+
+// after is when a compute thread that was busy at ready begins: after the result that precedes the
+// first of this request. One result follows the other, so a lone thread begins when the call that
+// signalled the one before has returned.
+func (w *window) after(s, ready, first interval) interval {
+	y := w.lastResult(ready.lo, first.ns-1)
+	if y.enter != 0 {
+		s.ns, s.rule = max(s.ns, y.enter), "after the result before it"
+	}
+	if len(w.role.compute) != 1 {
+		return s
+	}
+	compute := w.p.thread(w.role.compute[0])
+	if z := w.lastResult(ready.lo, first.lo-1); z.enter != 0 {
+		s.lo = max(s.lo, compute.userAt(z.exit, writeCall))
+	}
+	if y.enter != 0 && w.role.courier == 0 { // a courier that is awake hears of results that nothing shows
+		s.ns = max(s.ns, compute.userAt(y.exit, writeCall))
+		s.hi = max(s.ns, min(s.hi, w.begunBy(compute, s.ns)))
 	}
 	return s
 }

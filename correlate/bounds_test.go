@@ -42,7 +42,7 @@ func TestBoundaries(t *testing.T) {
 			off 20.22 9505-9900-9905 by=20.20 call=202 arg=77
 			send 3 20.21 9525-9530 120+40 complete id=req-1
 			recv 2 10.11 9526-9540 120+40 complete id=req-1`,
-			`ready=9030..9045 start=9040..9505 finish=9045..9505`},
+			`ready=9030..9035 start=9040..9090 finish=9475..9500`},
 		{"compute busy: start after the result before it", `
 			recv 1 10 9000-9005 900+300 POST_/v1/x x=4 id=req-1 flags=first,last
 			send 2 10.11 9010-9015 150+50 submit id=req-1
@@ -54,7 +54,7 @@ func TestBoundaries(t *testing.T) {
 			off 20.21 9050-9515-9520 by=20.20 call=232
 			send 3 20.21 9525-9530 120+40 complete id=req-1
 			recv 2 10.11 9526-9540 120+40 complete id=req-1`,
-			`ready=9030..9045 start=9200..9525 finish=9220..9525`},
+			`ready=9030..9045 start=9200..9525 finish=9300..9525`},
 		{"two inputs in one read: the wake-up is for the first", `
 			recv 1 10 9000-9005 900+300 POST_/v1/x x=4 id=req-0 flags=first,last
 			recv 1 10 9006-9008 1200+300 POST_/v1/x x=5 id=req-1 flags=first,last
@@ -69,7 +69,7 @@ func TestBoundaries(t *testing.T) {
 			off 20.21 9050-9515-9520 by=20.20 call=232
 			send 3 20.21 9525-9530 120+40 complete id=req-1
 			recv 2 10.11 9526-9540 120+40 complete id=req-1`,
-			`ready=9030..9045 start=9030..9525 finish=9045..9525`},
+			`ready=9030..9045 start=9030..9525 finish=9300..9525`},
 		{"payload in shared memory: ready after the copy", `
 			recv 1 10 9000-9005 900+300 POST_/v1/x x=4 id=req-1 flags=first,last
 			send 2 10.11 9010-9015 150+50 submit id=req-1 shm=psm_1:64
@@ -85,7 +85,7 @@ func TestBoundaries(t *testing.T) {
 			off 20.21 9050-9515-9520 by=20.20 call=232
 			send 3 20.21 9525-9530 120+40 complete id=req-1
 			recv 2 10.11 9526-9540 120+40 complete id=req-1`,
-			`ready=9036..9100 start=9095..9525 finish=9100..9525`},
+			`ready=9036..9090 start=9095..9495 finish=9300..9500`},
 		{"records lost meanwhile: only arrival and departure bound it", `
 			recv 1 10 9000-9005 900+300 POST_/v1/x x=4 id=req-1 flags=first,last
 			send 2 10.11 9010-9015 150+50 submit id=req-1

@@ -71,7 +71,7 @@ func TestCourier(t *testing.T) {
 			off 20.21 9050-9515-9520 by=20.20 call=232
 			send 3 20.21 9525-9530 160+40 complete id=req-1
 			recv 2 10.11 9526-9540 160+40 complete id=req-1`,
-			`ready=9030..9045@9035 start=9040..9050@9040 finish=9400..9430@9430`},
+			`ready=9030..9035@9035 start=9040..9050@9040 finish=9400..9430@9430`},
 		{"handed over before it waited: by its signal at the latest", `
 			recv 1 10 9000-9005 1200+300 POST_/v1/x x=5 id=req-1 flags=first,last
 			send 2 10.11 9010-9015 200+50 submit id=req-1
@@ -85,7 +85,7 @@ func TestCourier(t *testing.T) {
 			off 20.21 9050-9515-9520 by=20.20 call=232
 			send 3 20.21 9525-9530 160+40 complete id=req-1
 			recv 2 10.11 9526-9540 160+40 complete id=req-1`,
-			`ready=9030..9045@9035 start=9040..9470@9040 finish=9040..9470@9470`},
+			`ready=9030..9035@9035 start=9040..9090@9040 finish=9040..9470@9470`},
 		{"fetched with the one before it: between that one and its own send, where compute went idle", twoRequests + `
 			off 20.23 5300-9430-9450 by=20.22 call=202 arg=3000
 			io send 11 20.23 9470-9472 4+1
@@ -249,5 +249,5 @@ func TestFinishByTheThreadThatSends(t *testing.T) {
 			off 20.20 9520-9800-9810 by=10.11 call=7`)
 	tl := New(Options{StageOf: byComm})
 	feed(t, tl, text)
-	sameRows(t, boundaries(t, tl, "req-1", "encoder"), `ready=9024..9040@9034 start=9038..9910@9038 finish=9040..9910@9500`)
+	sameRows(t, boundaries(t, tl, "req-1", "encoder"), `ready=9024..9034@9034 start=9038..9088@9038 finish=9475..9500@9500`)
 }

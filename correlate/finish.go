@@ -2,6 +2,7 @@ package correlate
 
 import (
 	"slices"
+	"sort"
 
 	"github.com/stageline/stageline/collector/run"
 )
@@ -21,12 +22,18 @@ func (w *window) finish(ready interval, h *hop, anchor int64) interval {
 	sent := anchor // earliest moment the loop can have passed the result to the thread that sent it
 	if by := w.sender(h); by != w.role.loop {
 		sent = ready.lo
-		if s, ok := w.p.thread(by).lastOff(ready.lo, anchor, loopSleep); ok {
+		if s, ok := w.p.thread(by).lastOff(ready.lo-maxLookNS, anchor, loopSleep); ok && s.InNS > ready.lo {
 			sent = min(anchor, max(s.WakeNS, s.OutNS))
 		}
 	}
 	if s, ok := w.p.thread(w.role.loop).lastOff(ready.lo, sent, loopSleep); ok {
 		f.lo = max(f.lo, s.OutNS)
+		// What is handed to a loop that sleeps is signalled at once.
+		if y, by := w.firstSignal(s.OutNS, f.hi); y != 0 && s.WakeNS >= y {
+			f.lo = max(f.lo, w.handedSince(w.p.thread(by), y))
+		} else if slices.Contains(w.role.compute, s.WakerTID) && s.WakeNS > 0 {
+			f.lo = max(f.lo, w.handedSince(w.p.thread(s.WakerTID), s.WakeNS))
+		}
 		if slices.Contains(w.role.compute, s.WakerTID) && s.WakeNS > 0 {
 			f.ns, f.rule = s.WakeNS, "compute woke the loop"
 			// A result handed over while the loop slept would have woken it earlier, and the thread
@@ -106,6 +113,47 @@ func (w *window) soonest(f, start interval) interval {
 	return f
 }
 
+// bySignals narrows the interval of a result by the signals of a lone compute thread. Those for
+// results before it came before it began this request, and its own, or one for a result after it,
+// not before the hand-over. Where each result is signalled the first one after the start is its own.
+func (w *window) bySignals(f, start interval) interval {
+	if w.role.courier != 0 || len(w.role.compute) != 1 || w.role.compute[0] == w.role.loop || start.hi == 0 {
+		return f
+	}
+	x := &w.p.roles
+	y := w.lastSignal(start.hi, f.hi)
+	x.results++
+	if y <= start.hi {
+		return f
+	}
+	x.signalled++
+	if y < f.lo {
+		return f
+	}
+	f.hi, f.ns = y, min(f.ns, y)
+	if own, by := w.firstSignal(start.hi, y); own != 0 && x.signalsAlways() {
+		f.lo = max(f.lo, min(w.handedSince(w.p.thread(by), own), f.ns))
+	}
+	return f
+}
+
+// lastBySignals does the same for the last of several results of a request: where each is
+// signalled, its own signal is the last before it was sent, unless the next follows so closely that
+// the loop may have taken the result before it was signalled.
+func (w *window) lastBySignals(f interval) interval {
+	if w.role.courier != 0 || len(w.role.compute) != 1 || w.role.compute[0] == w.role.loop || !w.p.roles.signalsAlways() {
+		return f
+	}
+	y := w.lastSignal(f.lo, f.hi)
+	if y == 0 {
+		return f
+	}
+	if next, _ := w.firstSignal(f.hi, f.hi+maxTakeNS); next == 0 {
+		f.hi, f.ns = y, min(f.ns, y)
+	}
+	return f
+}
+
 // handOver accepts sleeps of the courier that compute ended with a result.
 func (w *window) handOver(o run.OffCPU) bool {
 	return o.State == run.OffSleep && o.Call == callFutex && o.WakerTGID == w.p.TGID && slices.Contains(w.role.compute, o.WakerTID) &&
@@ -175,37 +223,55 @@ func (w *window) wentIdle(lo, hi int64) (int64, bool) {
 	return z.OutNS, ok
 }
 
-// lastSignal is the last moment in [lo, hi] at which compute woke the loop, or 0: its write to what
-// the loop waits on where compute was seen to write, else the wake-up itself.
-func (w *window) lastSignal(lo, hi int64) (ns int64) {
+// lastSignal is when lastResult was signalled, or 0.
+func (w *window) lastSignal(lo, hi int64) int64 { return w.lastResult(lo, hi).enter }
+
+// lastResult is the last signal of compute to the loop that began in [lo, hi]: its write to what the
+// loop waits on where compute was seen to write, else the wake-up itself. Zero where there is none.
+func (w *window) lastResult(lo, hi int64) (last signal) {
 	if w.role.courier != 0 {
 		o, _ := w.p.thread(w.role.courier).lastOff(lo-maxLookNS, hi, func(o run.OffCPU) bool {
 			return w.handOver(o) && o.WakeNS >= lo && o.WakeNS <= hi
 		})
-		return o.WakeNS
+		return signal{enter: o.WakeNS, exit: o.WakeNS}
 	}
 	writes := false
 	for _, tid := range w.role.compute {
 		if tid == w.role.loop {
-			return 0
+			return signal{}
 		}
 		for _, s := range w.p.thread(tid).gave {
 			if w.p.roles.takes[tidEP{w.role.loop, s.ep}] == 0 {
 				continue
 			}
 			writes = true
-			if s.enter >= lo && s.enter <= hi {
-				ns = max(ns, s.enter)
+			if s.enter >= lo && s.enter <= hi && s.enter > last.enter {
+				last = s
 			}
 		}
 	}
 	if writes {
-		return ns
+		return last
 	}
 	if o, ok := w.p.thread(w.role.loop).lastOff(lo-maxLookNS, hi, func(o run.OffCPU) bool {
 		return o.WakeNS >= lo && o.WakeNS <= hi && loopSleep(o) && slices.Contains(w.role.compute, o.WakerTID)
 	}); ok {
-		return o.WakeNS
+		return signal{enter: o.WakeNS, exit: o.WakeNS}
 	}
-	return 0
+	return signal{}
+}
+
+// firstSignal is when compute first signalled to the loop after ns and by until, and the thread that
+// did; 0 where it did not.
+func (w *window) firstSignal(ns, until int64) (at int64, by uint32) {
+	for _, tid := range w.role.compute {
+		l := w.p.thread(tid).gave
+		i := sort.Search(len(l), func(i int) bool { return l[i].enter > ns })
+		for ; i < len(l) && l[i].enter <= until && (at == 0 || l[i].enter < at); i++ {
+			if w.p.roles.takes[tidEP{w.role.loop, l[i].ep}] != 0 {
+				at, by = l[i].enter, tid
+			}
+		}
+	}
+	return at, by
 }

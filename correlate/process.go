@@ -27,6 +27,9 @@ type process struct {
 	toNS     int64 // exit; 0 alive
 	exitCode int32
 	threads  map[uint32]*thread
+	handOuts []int64 // CPU time of the loop from being switched in to waking another thread, ns
+	takeN    int     // samples that takeNS was computed from
+	takeNS   int64
 	roles    roleStats
 	stated   map[string]int // stage names that its own messages give it
 	entry    bool           // received a request over HTTP from outside

@@ -14,9 +14,14 @@ type roleStats struct {
 	gives   map[tidEP]int       // signals given on an endpoint
 	takes   map[tidEP]int
 
+	results, signalled int // results of a lone compute thread, and those that it signalled by themselves
+
 	n, decidedAt int // events counted, and when the roles were decided
 	known        roles
 }
+
+// signalsAlways reports that compute signals each result, and not only those for a loop that sleeps.
+func (r *roleStats) signalsAlways() bool { return r.results >= 20 && r.signalled*100 >= r.results*95 }
 
 type tidEP struct {
 	tid uint32

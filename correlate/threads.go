@@ -12,8 +12,9 @@ type thread struct {
 	tid uint32
 	off []run.OffCPU // by OutNS
 	// signals it gave: writes to eventfds and bytes to pipes and socketpairs inside the process
-	gave []signal
-	took []signal
+	gave      []signal
+	took      []signal
+	reactions []int64 // CPU time from being switched in to reading the signal, ns
 }
 
 // signal is one call that wakes or is woken by another thread of the process.
@@ -75,6 +76,7 @@ func (p *procTable) signal(e *endpoint, r *run.IO) {
 		return
 	}
 	x.roles.takes[tidEP{r.TID, signalKey(e, r.Dir)}]++
+	th.reacted(r.EnterNS)
 	th.took = insertSignal(th.took, s, signalKey(e, r.Dir))
 }
 
@@ -121,6 +123,7 @@ func (p *procTable) offCPU(r *run.OffCPU) {
 		w.lock++
 	case r.Call == callFutex:
 		w.futex++
+		x.handedOut(r.WakerTID, r.WakeNS)
 	case pollCall(r.Call):
 		w.poll++
 	default:

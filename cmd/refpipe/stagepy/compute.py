@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compute threads. Burning holds the GIL, sleeping releases it; work begins and
-ends with a spin on the clock, never with a system call."""
+ends with a spin, never with a system call."""
 import os
 import queue
 import signal
@@ -12,6 +12,7 @@ import truth
 from truth import now
 
 EDGE_SPIN_NS = 30000
+STEP_NS = 20000
 _M = (1 << 64) - 1
 
 
@@ -27,18 +28,23 @@ def draw(seed, rid, stage, index):
     return h ^ h >> 31
 
 
-def _spin_until(ns):
-    while now() < ns:
-        pass
+def _spin(ns):
+    """Work is CPU time: a step of the clock beyond STEP_NS passed without the CPU or the GIL."""
+    last = now()
+    while ns > 0:
+        t = now()
+        if t - last < STEP_NS:
+            ns -= t - last
+        last = t
 
 
-def work(begin, ns, cpu):
+def work(ns, cpu):
     burn = max(ns * cpu // 1000 // 2, EDGE_SPIN_NS)
     nap = ns - 2 * burn
-    _spin_until(begin + burn)
+    _spin(burn)
     if nap > 0:
         time.sleep(nap / 1e9)
-    _spin_until(now() + burn)
+    _spin(burn)
 
 
 class Compute:
@@ -61,12 +67,10 @@ class Compute:
         return ns
 
     def _begin(self, job):
-        ns = now()
-        job.visit.stamp(truth.START, ns)
+        job.visit.stamp(truth.START, now())
         self.activations += 1
         if self.c.kill[0] == self.stage and self.c.replica == 0 and self.activations >= self.c.kill[1]:
             os.kill(os.getpid(), signal.SIGKILL)
-        return ns
 
     def _hand_over(self, outputs):
         self.loop.call_soon_threadsafe(self.done, outputs)
@@ -78,8 +82,9 @@ class Compute:
             for i in range(parts):
                 if job.cancelled:
                     break
-                t = now() if i else self._begin(job)
-                work(t, self._service(job.id, i if self.s.role == cf.TALK else job.chunk), self.s.cpu)
+                if i == 0:
+                    self._begin(job)
+                work(self._service(job.id, i if self.s.role == cf.TALK else job.chunk), self.s.cpu)
                 if i == parts - 1:
                     job.visit.stamp(truth.FINISH, now())
                 self._hand_over([(job, i, i == parts - 1)])
@@ -102,11 +107,10 @@ class Compute:
         active, step = [], 0
         while True:
             fresh = self._admit(active)
-            t = now()
             for job in fresh:
                 self._begin(job)
             active += fresh
-            work(t, self._service(active[0].id, step) + len(active) * self.s.per_seq_ns, self.s.cpu)
+            work(self._service(active[0].id, step) + len(active) * self.s.per_seq_ns, self.s.cpu)
             step += 1
             out, kept = [], []
             for job in active:

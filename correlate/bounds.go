@@ -41,6 +41,11 @@ func (i interval) point() Point {
 const (
 	// maxLookNS bounds how far a rule looks for the next event of a thread.
 	maxLookNS = 60_000_000_000
+	// lockGapNS is how long a thread runs at most between being woken for work and a wait for a lock that
+	// it needs to take the work up.
+	lockGapNS = 60_000
+	// ruleWoken names a start that the loop's wake-up of an idle compute thread shows.
+	ruleWoken = "idle compute woken"
 	// readyCPUNS places the estimate of ready: a loop takes some tens of microseconds to hand on.
 	readyCPUNS = 20_000
 )
@@ -85,7 +90,7 @@ func (w *window) handed(h *hop) int64 {
 }
 
 // place sets ready, start and finish of a visit.
-func (w *window) place(v *Visit) {
+func (w *window) place(v *Visit, j job) {
 	if w.arrived == 0 {
 		return
 	}
@@ -107,6 +112,7 @@ func (w *window) place(v *Visit) {
 		finish = w.soonest(finish, start)
 		finish = w.bySignals(finish, start)
 	}
+	w.stepped(j, &ready, &start, &finish)
 	finish.lo = max(finish.lo, min(start.lo, finish.hi))
 	start.ns = min(start.ns, max(start.lo, finish.ns))
 	v.Ready, v.Start, v.Finish = ready.point(), start.point(), finish.point()
@@ -115,6 +121,9 @@ func (w *window) place(v *Visit) {
 	w.runnable(&v.Ready, ready.hi, []uint32{w.role.loop})
 	w.runnable(&v.Start, start.hi, start.by)
 	w.runnable(&v.Finish, finish.ns, w.role.compute)
+	w.held(&v.Ready, w.role.io, w.role.loop)
+	w.held(&v.Start, append([]uint32{w.role.loop}, w.role.compute...)...)
+	w.held(&v.Finish, append([]uint32{w.role.loop, w.role.courier}, w.role.compute...)...)
 }
 
 // passedOn is when the I/O thread told the loop of the last needed input; what delays it afterwards
@@ -179,7 +188,8 @@ func (w *window) ready() interval {
 	if r.hi == 0 {
 		return r
 	}
-	r.ns = min(max(r.ns, r.lo, w.handled(max(r.ns, r.lo), r.hi))+readyCPUNS, r.hi)
+	dealt, segment := max(r.ns, r.lo, w.handled(max(r.ns, r.lo), r.hi)), w.in.seg.by(w.p.TGID) != nil
+	r.ns = min(w.p.inHand.after(loop, segment, dealt), r.hi)
 	if wakes := w.wakes(r.lo, r.hi); len(wakes) > 0 {
 		// Where another wake-up may be, the one in turn is likely if compute was idle before the input
 		// came; inputs that only wait for others wake nobody.
@@ -187,6 +197,9 @@ func (w *window) ready() interval {
 		k = min(k, len(wakes)-1)
 		if !crowded || wakes[k].OutNS <= r.lo {
 			r.ns, r.rule = max(wakes[k].WakeNS, r.lo), "compute woken"
+			if !crowded {
+				w.p.inHand.note(loop, segment, dealt, wakes[k].WakeNS)
+			}
 		}
 		if !crowded {
 			r.hi = min(r.hi, r.ns) // the input is queued before compute is woken for it
@@ -319,7 +332,7 @@ func (w *window) start(ready, first interval) interval {
 	mine := wakes[k]
 	compute := w.p.thread(mine.TID)
 	in := compute.userAt(w.pastLocks(compute, mine.InNS), sameCall(mine.Call))
-	s.ns, s.rule = max(ready.lo, in), "idle compute woken"
+	s.ns, s.rule = max(ready.lo, in), ruleWoken
 	s.by = []uint32{mine.TID}
 	if len(w.role.compute) == 1 {
 		s.lo = max(ready.lo, compute.userAt(mine.InNS, sameCall(mine.Call)))
@@ -383,7 +396,7 @@ func (w *window) after(s, ready, first interval) interval {
 // pastLocks moves on over waits for a lock that follow a wake-up within 60 µs.
 func (w *window) pastLocks(t *thread, in int64) int64 {
 	for range 16 {
-		o, ok := t.nextOff(in, in+60_000, func(o run.OffCPU) bool { return o.State == run.OffSleep })
+		o, ok := t.nextOff(in, in+lockGapNS, func(o run.OffCPU) bool { return o.State == run.OffSleep })
 		if !ok || o.Call != callFutex || !w.p.isLock(o.Arg0, w.role.loop) {
 			return in
 		}

@@ -45,8 +45,7 @@ func (t *Timeline) sweep() {
 			t.end(r, max(r.lastNS, r.firstNS))
 		}
 		if r.endNS != 0 && !r.voted && t.doneTo > r.endNS+graceNS {
-			r.voted = true
-			t.learnChunks(t.buildHops(r))
+			t.vote(r)
 			t.votes++
 			r.votesThen = t.votes
 		}
@@ -60,6 +59,14 @@ func (t *Timeline) sweep() {
 	clear(t.open[len(keep):])
 	t.open = keep
 	t.prune()
+}
+
+// vote lets a request that has ended teach what is learned over many, before any of them is built.
+func (t *Timeline) vote(r *request) {
+	r.voted = true
+	l := t.buildHops(r)
+	t.learnChunks(l)
+	t.noteJobs(l)
 }
 
 // dropStale counts ids that nobody claimed for a long time.
@@ -96,6 +103,7 @@ func (t *Timeline) prune() {
 			for _, th := range x.threads {
 				th.sweep(horizon)
 			}
+			x.steps.sweep(horizon)
 			x.arrivals, x.sends = sweepArrivals(x.arrivals, horizon), sweepArrivals(x.sends, horizon)
 		}
 	}

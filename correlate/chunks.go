@@ -131,9 +131,25 @@ func equalSets(a, b map[int64]bool) bool {
 	return miss*8 <= max(len(a), len(b))
 }
 
-// chunkVisits splits a group by chunk number: one visit a chunk, which needs the input of its number
+// part is what one visit of a stage is made of.
+type part struct {
+	*group
+	chunk *int64 // nil: the visit is for the whole request, or for what closes its stream
+}
+
+// parts splits a group into its visits: one for each chunk where the stage fires per chunk.
+func (t *Timeline) parts(l []hop, g *group) []part {
+	v := t.chunky[g.key.stage]
+	in, outs := g.chunkSets(l)
+	if v != nil && v.perChunk > v.whole && len(outs) > 0 && (len(in) > 0 || len(g.in) == 0) {
+		return g.chunkParts(l)
+	}
+	return []part{{g, nil}}
+}
+
+// chunkParts splits a group by chunk number: one visit a chunk, which needs the input of its number
 // alone, and one for what closes the stream where that makes outputs of its own.
-func (t *Timeline) chunkVisits(r *request, l []hop, g *group) []Visit {
+func (g *group) chunkParts(l []hop) []part {
 	parts := map[int64]*group{}
 	var order []int64
 	get := func(k int64) *group {
@@ -164,15 +180,15 @@ func (t *Timeline) chunkVisits(r *request, l []hop, g *group) []Visit {
 	if first.fires > 0 {
 		first.fires += len(before)
 	}
-	var out []Visit
+	var out []part
 	if len(end.in) == 0 || len(end.out) == 0 {
 		first.in = append(first.in, end.in...)
 		last.out = append(last.out, end.out...)
 	} else {
-		out = append(out, t.visit(r, l, end, nil))
+		out = append(out, part{end, nil})
 	}
 	for _, k := range order {
-		out = append(out, t.visit(r, l, parts[k], ptr(k)))
+		out = append(out, part{parts[k], ptr(k)})
 	}
 	return out
 }

@@ -97,7 +97,7 @@ func TestCourier(t *testing.T) {
 			recv 2 10.11 9526-9540 160+40 complete id=req-0
 			send 3 20.21 9825-9830 200+40 complete id=req-1
 			recv 2 10.11 9826-9840 200+40 complete id=req-1`,
-			`ready=9108..9140@9128 start=9108..9800@9430 finish=9108..9800@9800`},
+			`ready=9108..9140@9112 start=9108..9800@9430 finish=9108..9800@9800`},
 		{"two inputs and one wake-up: it is likely, but only likely, for the second, too", `
 			recv 1 10 9000-9005 1200+300 POST_/v1/x x=5 id=req-0 flags=first,last
 			recv 1 10 9006-9007 1500+300 POST_/v1/x x=6 id=req-1 flags=first,last
@@ -127,7 +127,7 @@ func TestCourier(t *testing.T) {
 			off 20.21 9130-9630-9632 by=20.20 call=232
 			send 3 20.21 9640-9642 160+40 complete id=req-1
 			recv 2 10.11 9641-9644 160+40 complete id=req-1`,
-			`ready=9108..9200@9128 start=9108..9600@9132 finish=9130..9600@9600`},
+			`ready=9108..9200@9112 start=9108..9600@9132 finish=9130..9600@9600`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tl := New(Options{StageOf: byComm})

@@ -38,6 +38,8 @@ type Point struct {
 	// RunnableUS is the longest time, within [LoNS, HiNS], that a thread on the causal chain of the
 	// boundary was runnable and did not run; null when not determined.
 	RunnableUS *float64 `json:"runnable_us,omitempty"`
+	// Held says what held threads up inside a wide interval; null for a narrow one.
+	Held *Held `json:"held,omitempty"`
 }
 
 // Input is one arrival at a visit.

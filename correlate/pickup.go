@@ -21,7 +21,11 @@ func (w *window) pickUps(l []hop, v *Visit) {
 		k := sort.Search(len(loop.took), func(i int) bool { return loop.took[i].exit >= at })
 		for ; k < len(loop.took) && loop.took[k].exit <= hi; k++ {
 			if w.p.roles.gives[tidEP{w.role.io, loop.took[k].ep}] != 0 {
-				in.InHand = bounded(at, loop.took[k].exit, hi, "signal of the I/O thread read")
+				took := loop.took[k].exit
+				if o, ok := loop.nextOff(took, hi, loopSleep); ok { // it handles what it has before it waits for more
+					hi = max(took, o.OutNS)
+				}
+				in.InHand = bounded(at, took, hi, "signal of the I/O thread read")
 				break
 			}
 		}

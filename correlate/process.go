@@ -31,47 +31,16 @@ type process struct {
 	takeN    int     // samples that takeNS was computed from
 	takeNS   int64
 	roles    roleStats
+	steps    stepStats
+	inHand   inHandStats
 	stated   map[string]int // stage names that its own messages give it
 	entry    bool           // received a request over HTTP from outside
 	nEntry   int
 	named    *stageName
-	arrivals []arrival            // data messages it received, by time
-	sends    []arrival            // data messages it sent, by time
-	locks    map[uint64][4]uint32 // futex address → threads that waited on it
-}
-
-// maxLocks bounds the futex addresses kept to tell locks from queues; condition variables that are
-// made anew for every wait would fill it.
-const maxLocks = 4096
-
-// lockWord names a lock by the address a thread waits at: a condition variable of glibc sends its
-// waiters to two words in turn, four bytes apart (pthread_cond_t, __g_signals).
-func lockWord(addr uint64) uint64 { return addr &^ 7 }
-
-// waitsOn notes a futex wait.
-func (x *process) waitsOn(addr uint64, tid uint32) {
-	addr = lockWord(addr)
-	if x.locks == nil || len(x.locks) >= maxLocks {
-		x.locks = map[uint64][4]uint32{}
-	}
-	l := x.locks[addr]
-	for i := range l {
-		if l[i] == tid {
-			return
-		}
-		if l[i] == 0 {
-			l[i] = tid
-			break
-		}
-	}
-	x.locks[addr] = l
-}
-
-// isLock reports that waker, too, waits on a futex address at times: then waking another thread
-// there releases a lock and hands no work over.
-func (x *process) isLock(addr uint64, waker uint32) bool {
-	l := x.locks[lockWord(addr)]
-	return slices.Contains(l[:], waker)
+	arrivals []arrival          // data messages it received, by time
+	sends    []arrival          // data messages it sent, by time
+	locks    map[uint64]lockUse // futex address → threads that waited on it
+	conds    []uint64           // condition variables that several threads wait on
 }
 
 // sentBetween counts the data messages that left from since on and before m; those that left in
@@ -96,9 +65,6 @@ type arrival struct {
 	ep  uint32
 	pos uint64
 }
-
-// shared reports that more than one thread waits on a futex address at times.
-func (x *process) shared(addr uint64) bool { return x.locks[lockWord(addr)][1] != 0 }
 
 // arrivedSince counts the data messages that came in from since on and before m; those that came in
 // the same call are in the order of their stream.

@@ -72,8 +72,7 @@ func (t *Timeline) Finish() *Result {
 	t.interpret(int64(^uint64(0) >> 1))
 	for _, r := range t.open { // votes of all before the first is built
 		if !r.voted {
-			r.voted = true
-			t.learnChunks(t.buildHops(r))
+			t.vote(r)
 		}
 	}
 	for _, r := range t.open {

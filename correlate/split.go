@@ -44,7 +44,7 @@ func (x *process) reason(o run.OffCPU) string {
 	case o.Call < 0:
 		return "fault"
 	case o.Call == callFutex && x.shared(o.Arg0):
-		l := x.locks[lockWord(o.Arg0)]
+		l := x.locks[lockWord(o.Arg0)].tids
 		full := l[len(l)-1] != 0 // more threads than were noted may wait there
 		if full || o.WakerTID == 0 || o.WakerTGID != x.TGID || x.isLock(o.Arg0, o.WakerTID) {
 			return "lock"

@@ -105,6 +105,7 @@ func (p *procTable) offCPU(r *run.OffCPU) {
 		i--
 	}
 	th.off = slices.Insert(th.off, i, *r)
+	x.steps.worked(r)
 	if r.State == run.OffSleep && r.Call == callFutex {
 		x.waitsOn(r.Arg0, r.TID)
 	}

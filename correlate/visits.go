@@ -104,13 +104,9 @@ func (t *Timeline) buildVisits(r *request, l []hop) []Visit {
 			out = append(out, t.entryVisits(r, l, g)...)
 			continue
 		}
-		v := t.chunky[g.key.stage]
-		in, outs := g.chunkSets(l)
-		if v != nil && v.perChunk > v.whole && len(outs) > 0 && (len(in) > 0 || len(g.in) == 0) {
-			out = append(out, t.chunkVisits(r, l, g)...)
-			continue
+		for _, p := range t.parts(l, g) {
+			out = append(out, t.visit(r, l, p.group, p.chunk))
 		}
-		out = append(out, t.visit(r, l, g, nil))
 	}
 	insideProcess(out)
 	slices.SortStableFunc(out, func(a, b Visit) int { return cmp.Compare(a.firstNS(), b.firstNS()) })
@@ -166,18 +162,13 @@ func (v *Visit) firstNS() int64 {
 // visit builds one visit from the inputs and outputs of its group, both in order of time.
 func (t *Timeline) visit(r *request, l []hop, g *group, chunk *int64) Visit {
 	v := Visit{Stage: g.key.stage, TGID: g.key.tgid, Chunk: chunk, Identity: IdentityExact, Outputs: slices.Clone(g.out), Activation: -1}
-	var firstOut int64
-	if len(g.out) > 0 {
-		firstOut = l[g.out[0]].sentNS()
-	}
 	upstream := map[string]bool{}
-	needed := -1
+	needed := g.needed(l)
 	for n, i := range g.in {
 		h := &l[i]
 		v.Inputs = append(v.Inputs, Input{From: h.From, Chunk: h.Chunk, At: h.Recv, InHand: h.inHand(), Hop: i})
 		v.Identity = worse(v.Identity, h.Identity)
-		if n < g.fires || g.fires == 0 && (firstOut == 0 || h.arrivedNS() <= firstOut || n == 0) {
-			needed = n
+		if n <= needed {
 			upstream[h.From] = true
 		}
 	}
@@ -194,11 +185,26 @@ func (t *Timeline) visit(r *request, l []hop, g *group, chunk *int64) Visit {
 		v.Departure = l[g.out[n-1]].Send
 	}
 	w := t.window(l, g, needed)
-	w.place(&v)
+	w.place(&v, g.job(l, w, chunk != nil))
 	w.pickUps(l, &v)
 	w.split(&v)
 	v.batches = batches(l, g, needed)
 	return v
+}
+
+// needed is the last input that the stage needs, an index into g.in; −1 none.
+func (g *group) needed(l []hop) int {
+	if g.fires > 0 || len(g.in) == 0 {
+		return min(g.fires, len(g.in)) - 1
+	}
+	if len(g.out) == 0 || l[g.out[0]].sentNS() == 0 {
+		return len(g.in) - 1
+	}
+	n := 1
+	for n < len(g.in) && l[g.in[n]].arrivedNS() <= l[g.out[0]].sentNS() {
+		n++
+	}
+	return n - 1
 }
 
 // inHand is when the payload of a message had been read by its receiver.

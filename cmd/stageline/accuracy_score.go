@@ -107,12 +107,15 @@ type StageErrors struct {
 	Start     stat.Errors `json:"start_us"`
 	Finish    stat.Errors `json:"finish_us"`
 	Departure stat.Errors `json:"departure_us"`
+	// Late are the boundaries with errors over lateUS, by what the report says held threads up there.
+	Late []LateErrors `json:"late"`
 }
 
 // errorSet collects absolute errors.
 type errorSet struct {
 	us      []float64
 	missing int
+	late    LateErrors
 }
 
 // boundary adds the error of p against truth. A null truth is an infinite error, unless skipNull
@@ -123,7 +126,9 @@ func (e *errorSet) boundary(p correlate.Point, truth *int64, skipNull bool) {
 	case truth == nil || p.NS == nil:
 		e.missing++
 	default:
-		e.us = append(e.us, math.Abs(float64(*p.NS-*truth))/1e3)
+		us := math.Abs(float64(*p.NS-*truth)) / 1e3
+		e.us = append(e.us, us)
+		e.late.count(p, us)
 	}
 }
 
@@ -329,7 +334,7 @@ func (s *scorer) result(runID string) *Accuracy {
 		Examples: []string{},
 	}
 	for name, st := range s.stages {
-		a.Stages = append(a.Stages, StageErrors{name, st.visits, st.missed, st.arrivals.errors(), st.ready.errors(), st.start.errors(), st.finish.errors(), st.departure.errors()})
+		a.Stages = append(a.Stages, StageErrors{name, st.visits, st.missed, st.arrivals.errors(), st.ready.errors(), st.start.errors(), st.finish.errors(), st.departure.errors(), st.lateErrors()})
 	}
 	sort.Slice(a.Stages, func(i, j int) bool { return a.Stages[i].Stage < a.Stages[j].Stage })
 	for _, kind := range []string{"requests missed", "visits missed", "visits invented", "hops missed", "hops invented", "joins wrong", "joins unknown"} {

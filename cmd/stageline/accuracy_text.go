@@ -36,6 +36,7 @@ func accuracyText(out io.Writer, a *Accuracy) error {
 		errorRow(w, s.Stage+" finish", s.Finish)
 		errorRow(w, s.Stage+" departure", s.Departure)
 	}
+	lateRows(w, a)
 	for _, e := range a.Examples {
 		fmt.Fprintf(w, "  %s\n", e)
 	}

@@ -29,32 +29,31 @@ const (
 
 // ringTable counts what is seen beside rings.
 type ringTable struct {
-	notices map[channelKey]uint64
+	notices map[noticeKey]uint64
 	yields  map[uint32]*Yields // by process
 }
 
+// noticeKey is one process's notices on one stream; who reads it may be known only later.
+type noticeKey struct {
+	from uint32
+	on   *endpoint
+}
+
 func (r *ringTable) init() {
-	r.notices, r.yields = map[channelKey]uint64{}, map[uint32]*Yields{}
+	r.notices, r.yields = map[noticeKey]uint64{}, map[uint32]*Yields{}
 }
 
 // notice counts a message of one byte without an id, where it is sent.
 func (t *Timeline) notice(e *endpoint, m *run.Message) {
-	if m.Dir == run.Send && m.Proto == "zmtp" && m.End-m.Pos == noticeFrame && e.peer != nil {
-		t.rings.count(m.TGID, e.peer.byTGID[1], e.Transport)
+	if m.Dir == run.Send && m.Proto == "zmtp" && m.End-m.Pos == noticeFrame {
+		t.rings.notices[noticeKey{m.TGID, e}]++
 	}
 }
 
 // noticeIO counts a wake-up of another process on a stream without framing.
 func (t *Timeline) noticeIO(e *endpoint, r *run.IO) {
-	if r.Dir == run.Send && r.Ret > 0 && r.Ret <= noticeCall && e.peer != nil &&
-		(e.Transport == run.TransportUnix || e.Transport == run.TransportPipe) {
-		t.rings.count(r.TGID, e.peer.byTGID[1], e.Transport)
-	}
-}
-
-func (r *ringTable) count(from, to uint32, over run.Transport) {
-	if from != 0 && to != 0 && from != to {
-		r.notices[channelKey{from, to, over}]++
+	if r.Dir == run.Send && r.Ret > 0 && r.Ret <= noticeCall && (e.Transport == run.TransportUnix || e.Transport == run.TransportPipe) {
+		t.rings.notices[noticeKey{r.TGID, e}]++
 	}
 }
 
@@ -75,7 +74,7 @@ func (r *ringTable) yielded(o *run.OffCPU) {
 // between counts the notices from one process to another over all transports.
 func (r *ringTable) between(from, to uint32) (n uint64) {
 	for k, v := range r.notices {
-		if k.from == from && k.to == to {
+		if k.from == from && k.on.peer != nil && k.on.peer.byTGID[1] == to {
 			n += v
 		}
 	}

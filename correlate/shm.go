@@ -78,7 +78,8 @@ func (s *shmTable) init() {
 }
 
 const (
-	oCreat = 0x40 // O_CREAT of linux/x86-64 and arm64
+	oCreat = 0x40 // O_CREAT and O_EXCL of linux/x86-64 and arm64
+	oExcl  = 0x80
 	enoent = 2
 	// maxMissing bounds names that were looked for and never appeared.
 	maxMissing = 8192
@@ -124,7 +125,9 @@ func (g *segment) note(u *use, r *run.Shm) {
 			u.openNS, u.openEndNS = r.EnterNS, r.ExitNS
 		}
 		u.reopenNS = r.EnterNS
-		if g.created == 0 && (r.Op == run.ShmMemfd || r.Flags&oCreat != 0) && len(g.uses) == 1 {
+		// Another may have entered its open before, and found the segment there when it looked.
+		made := r.Op == run.ShmMemfd || r.Flags&oCreat != 0 && (r.Flags&oExcl != 0 || len(g.uses) == 1)
+		if g.created == 0 && made {
 			g.creator, g.created = r.TGID, r.EnterNS
 		}
 	case run.ShmTruncate:

@@ -109,6 +109,16 @@ func TestShmPhases(t *testing.T) {
 			shm 30 unmap 300-301 x ino=7
 			shm 30 unlink 302-303 req-1_encoder_3`, `
 			encoder>decoder req-1_encoder_3 created=200 write=205..262(mmap→rename) opened=291 read=293..300(mmap→munmap) unlinked=303 lock=null/null poll n=1 190..191 found=291 wait=101 jitter=100`},
+		{"the reader entered its open before the writer and found what that made", entry + `
+			shm 30 open 198-203 req-1_encoder_2 ino=7
+			shm 20 open 200-201 req-1_encoder_2 ino=7 excl
+			shm 20 trunc 202-203 req-1_encoder_2 ino=7 size=4096
+			shm 20 map 204-205 req-1_encoder_2 ino=7 size=4096
+			shm 20 unmap 210-211 x ino=7
+			shm 30 map 222-223 req-1_encoder_2 ino=7 size=4096
+			shm 30 unmap 225-226 x ino=7
+			shm 30 unlink 230-231 req-1_encoder_2`, `
+			encoder>decoder req-1_encoder_2 created=200 write=205..210(mmap→munmap) opened=203 read=223..225(mmap→munmap) unlinked=231 lock=null/null`},
 		{"records lost: what was not seen is null", entry + `
 			shm 20 open 200-201 req-1_encoder_2 ino=7 creat
 			shm 20 trunc 202-203 req-1_encoder_2 ino=7 size=4096

@@ -237,6 +237,9 @@ func (tr trace) shm(a []string, opt map[string]string) {
 	if len(a) > 5 && a[5] == "creat" {
 		s.Flags = oCreat
 	}
+	if len(a) > 5 && a[5] == "excl" {
+		s.Flags = oCreat | oExcl
+	}
 	if a[2] == "unlock" {
 		s.Flags = lockUn
 	}

@@ -114,6 +114,7 @@ func (t *Timeline) message(m *run.Message) {
 	}
 	c := t.cross(e, m)
 	if len(m.IDs) == 0 {
+		t.notice(e, m)
 		return
 	}
 	e.carries = true

@@ -171,6 +171,9 @@ func identityOf(r *request, c *crossing) (Identity, string) {
 
 // sendPoint is when the write that carried the first byte was entered.
 func sendPoint(c *crossing) Point {
+	if m := c.send; m != nil && m.Proto == run.ProtoRing {
+		return ringPoint(m)
+	}
 	if m := c.send; m != nil {
 		if m.FirstEnterNS > 0 {
 			return seen(m.FirstEnterNS, "write entered")
@@ -202,6 +205,8 @@ func recvPoint(c *crossing) Point {
 	}
 	var end uint64 // in the receiver's positions
 	switch m := c.recv; {
+	case m != nil && m.Proto == run.ProtoRing:
+		return ringPoint(m)
 	case m != nil && m.LastExitNS > 0:
 		return seen(m.LastExitNS, "read returned")
 	case m != nil: // the call of its last byte was lost
@@ -263,6 +268,7 @@ func (t *Timeline) shmOf(r *request, h *hop, m *run.Message) {
 		}
 	}
 	h.ShmWrite, h.ShmRead = writePhase(h.seg.by(h.FromTGID)), readPhase(h.seg.by(h.ToTGID))
+	h.ShmPhases = t.shm.phases(h.seg, h.FromTGID, h.ToTGID)
 }
 
 func writePhase(u *use) *[2]int64 {
@@ -290,7 +296,7 @@ func (t *Timeline) ackBySegment(l []hop) {
 			if d.ShmName == l[i].ShmName && d.FromTGID == l[i].ToTGID && d.ToTGID == l[i].FromTGID && !d.control {
 				l[i].control = true
 				l[i].Via = strings.TrimSuffix(l[i].Via, "+shm")
-				l[i].ShmBytes, l[i].ShmWrite, l[i].ShmRead = nil, nil, nil
+				l[i].ShmBytes, l[i].ShmWrite, l[i].ShmRead, l[i].ShmPhases = nil, nil, nil, nil
 				break
 			}
 		}
@@ -327,11 +333,17 @@ func (t *Timeline) segmentHop(r *request, g *segment) (hop, bool) {
 		h.To, h.ToTGID = t.stage(h.to).name, u.tgid
 		h.ShmRead = readPhase(u)
 		h.Identity, h.Reason = IdentityExact, ""
-		if u.unmapNS != 0 {
+		switch {
+		case u.unmapNS != 0:
 			h.Recv = seen(u.unmapNS, "segment unmapped by its reader")
+		case u.unlinkNS != 0:
+			h.Recv = seen(u.unlinkNS, "segment unlinked by its reader")
+		default:
+			h.Recv = unknown("its reader keeps the segment mapped")
 		}
 		break
 	}
+	h.ShmPhases = t.shm.phases(g, h.FromTGID, h.ToTGID)
 	return h, true
 }
 

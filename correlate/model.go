@@ -156,8 +156,58 @@ type Hop struct {
 	// Shared-memory phases of the payload this message refers to.
 	ShmWrite *[2]int64 `json:"shm_write_ns"` // create … unmapped by the sender
 	ShmRead  *[2]int64 `json:"shm_read_ns"`  // opened … unlinked or unmapped by the receiver
-	Identity Identity  `json:"identity"`
-	Reason   string    `json:"reason,omitempty"` // why it is not exact/seen
+	// ShmPhases says more of that payload; absent when no call on its segment was seen.
+	ShmPhases *ShmPhases `json:"shm_phases,omitempty"`
+	// CreditWaitUS is how long the payload waited for a credit of its receiver; absent where no
+	// acknowledgements were seen that limit what is in flight.
+	CreditWaitUS *CreditWait `json:"credit_wait_us,omitempty"`
+	Identity     Identity    `json:"identity"`
+	Reason       string      `json:"reason,omitempty"` // why it is not exact/seen
+}
+
+// ShmPhases are the steps of a payload through a shared-memory segment, as its calls show them. What
+// was not seen is null.
+type ShmPhases struct {
+	CreatedNS  *int64   `json:"created_ns"`  // the creator's open entered
+	Write      *Phase   `json:"write"`       // by the sender
+	OpenedNS   *int64   `json:"opened_ns"`   // first open of the receiver that found it, returned
+	Read       *Phase   `json:"read"`        // by the receiver
+	UnlinkedNS *int64   `json:"unlinked_ns"` // returned
+	LockWaitUS ShmLock  `json:"shm_lock_wait_us"`
+	Poll       *ShmPoll `json:"shm_poll"` // null: the receiver never looked in vain
+}
+
+// Phase is a stretch of time between two events that Rule names.
+type Phase struct {
+	FromNS int64  `json:"from_ns"`
+	ToNS   int64  `json:"to_ns"`
+	Rule   string `json:"rule"` // "mmap→munmap", "ftruncate→munmap", …
+}
+
+// ShmLock is the time in calls that asked for the lock of a segment, by side; null when no such call
+// was seen. A lock that is free costs about a microsecond.
+type ShmLock struct {
+	Sender   *float64 `json:"sender"`
+	Receiver *float64 `json:"receiver"`
+}
+
+// ShmPoll is the receiver's wait by looking for a segment again and again.
+type ShmPoll struct {
+	N       int   `json:"n"`        // opens that found nothing
+	FromNS  int64 `json:"from_ns"`  // the first of them entered
+	LastNS  int64 `json:"last_ns"`  // the last of them returned
+	FoundNS int64 `json:"found_ns"` // the first that succeeded returned
+	// WaitUS is FromNS to FoundNS; JitterUS is LastNS to FoundNS: how late polling may have found it.
+	WaitUS   float64 `json:"wait_us"`
+	JitterUS float64 `json:"jitter_us"`
+}
+
+// CreditWait is a bounded estimate in µs.
+type CreditWait struct {
+	Lo   float64 `json:"lo"`
+	Est  float64 `json:"est"`
+	Hi   float64 `json:"hi"`
+	Rule string  `json:"rule"`
 }
 
 // Alias is another name of a request and why it is believed.
@@ -196,8 +246,17 @@ type Channel struct {
 	Received      uint64    `json:"received"`
 	Unmatched     uint64    `json:"unmatched"` // seen at one end only
 	BytesUnframed uint64    `json:"bytes_unframed"`
-	Covered       bool      `json:"covered"` // false: a channel whose content cannot be read (why in Why)
+	Notices       uint64    `json:"notices,omitempty"` // messages of one byte that say no more than "look"
+	Yields        *Yields   `json:"yields,omitempty"`  // of a ring: its reader's spinning; absent: none seen
+	Covered       bool      `json:"covered"`           // false: a channel whose content cannot be read (why in Why)
 	Why           string    `json:"why,omitempty"`
+}
+
+// Yields is the time that threads of a process gave their CPU to others in sched_yield. Spinning
+// while nobody else wants the CPU switches to no one and is not seen.
+type Yields struct {
+	N  uint64  `json:"n"`
+	US float64 `json:"us"`
 }
 
 // Stage is a worker role and the rule that named it.

@@ -167,6 +167,7 @@ func (t *Timeline) result() *Result {
 	r.Activations = activations(r.Requests)
 	t.counts.MessagesOneEnded = t.counts.Messages - t.counts.MessagesPaired - t.counts.MessagesAtEntry - t.counts.MessagesOutside - t.counts.MessagesUnframed
 	r.Counts = t.counts
+	t.creditWaits(r)
 	r.Uncovered = t.uncovered(r)
 	r.Notes = append(r.Notes, t.ownNotes(only)...)
 	if r.Notes == nil {

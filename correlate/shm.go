@@ -21,6 +21,9 @@ type segment struct {
 	lastNS   int64
 	uses     []use // by process, in order of first use
 	polls    []poll
+	locks    []lockCall // calls that asked for it as a lock
+	kept     bool       // mapped by a process when the recording began
+	swept    bool
 	framed   bool // a message refers to it
 	owner    *request
 }
@@ -29,13 +32,23 @@ type segment struct {
 type use struct {
 	tgid                   uint32
 	tid                    uint32
-	openNS                 int64 // entered
+	openNS, openEndNS      int64 // first open entered, returned
+	reopenNS               int64 // last open entered
 	truncNS                int64 // returned
 	mapNS, mapEndNS        int64 // first map entered, returned
+	remapEndNS             int64 // last map returned
 	unmapNS                int64 // last unmap entered
 	unmapEndNS             int64
 	unlinkNS, unlinkEndNS  int64
+	renameNS               int64 // returned
 	mappedBytes, truncated int64
+	mapped                 bool // also when its map call was not seen
+}
+
+// lockCall is one call that asked for a lock, entered and returned.
+type lockCall struct {
+	tgid        uint32
+	enter, exit int64
 }
 
 // poll is a process that looked for a segment before it was there.
@@ -54,6 +67,7 @@ type shmTable struct {
 	byName  map[string]*segment
 	byInode map[shmKey]*segment
 	all     []*segment // by first sight
+	locks   []*segment // those of them that were used as locks, by first such use
 	missing map[string][]poll
 	seq     uint64
 }
@@ -64,12 +78,16 @@ func (s *shmTable) init() {
 }
 
 const (
-	oCreat = 0x40 // O_CREAT of linux/x86-64 and arm64
+	oCreat = 0x40 // O_CREAT and O_EXCL of linux/x86-64 and arm64
+	oExcl  = 0x80
 	enoent = 2
 	// maxMissing bounds names that were looked for and never appeared.
 	maxMissing = 8192
+	lockUn     = 8 // LOCK_UN
 	// maxSegments bounds segments that nobody unlinks.
 	maxSegments = 16384
+	// maxLockCalls bounds the calls kept of one lock.
+	maxLockCalls = 256
 )
 
 func (t *Timeline) shmOp(r *run.Shm) {
@@ -88,14 +106,28 @@ func (t *Timeline) shmOp(r *run.Shm) {
 	if r.Name != "" && g.name == "" {
 		g.name = r.Name
 	}
+	if r.Op == run.ShmFlock {
+		s.lock(g, r)
+		return
+	}
 	g.lastNS = max(g.lastNS, r.ExitNS, r.EnterNS)
-	u := g.use(r)
+	g.note(g.use(r), r)
+	if g.owner == nil && !g.framed && r.Op == run.ShmOpen && g.name != "" {
+		t.nameOwner(g)
+	}
+}
+
+// note files a call under what its process did.
+func (g *segment) note(u *use, r *run.Shm) {
 	switch r.Op {
 	case run.ShmOpen, run.ShmMemfd:
 		if u.openNS == 0 {
-			u.openNS = r.EnterNS
+			u.openNS, u.openEndNS = r.EnterNS, r.ExitNS
 		}
-		if g.created == 0 && (r.Op == run.ShmMemfd || r.Flags&oCreat != 0) && len(g.uses) == 1 {
+		u.reopenNS = r.EnterNS
+		// Another may have entered its open before, and found the segment there when it looked.
+		made := r.Op == run.ShmMemfd || r.Flags&oCreat != 0 && (r.Flags&oExcl != 0 || len(g.uses) == 1)
+		if g.created == 0 && made {
 			g.creator, g.created = r.TGID, r.EnterNS
 		}
 	case run.ShmTruncate:
@@ -105,22 +137,41 @@ func (t *Timeline) shmOp(r *run.Shm) {
 		if u.mapNS == 0 {
 			u.mapNS, u.mapEndNS = r.EnterNS, r.ExitNS
 		}
+		u.mapped, u.remapEndNS = true, r.ExitNS
 		u.mappedBytes = max(u.mappedBytes, r.Size)
+	case run.ShmSeen:
+		u.mapped, g.kept = true, true
+		u.mappedBytes = max(u.mappedBytes, r.Size)
+		g.size = max(g.size, r.Size)
 	case run.ShmUnmap:
 		u.unmapNS, u.unmapEndNS = r.EnterNS, r.ExitNS
+	case run.ShmRename:
+		u.renameNS = r.ExitNS
 	case run.ShmUnlink:
 		u.unlinkNS, u.unlinkEndNS = r.EnterNS, r.ExitNS
 		g.unlinked = r.ExitNS
 	}
-	if g.owner == nil && !g.framed && r.Op == run.ShmOpen && g.name != "" {
-		t.nameOwner(g)
+}
+
+// lock keeps a call that asked for a lock; letting go of one says nothing of waiting.
+func (s *shmTable) lock(g *segment, r *run.Shm) {
+	if r.Flags&lockUn != 0 {
+		return
 	}
+	if len(g.locks) == 0 {
+		s.locks = append(s.locks, g)
+	}
+	if len(g.locks) >= maxLockCalls {
+		g.locks = slices.Delete(g.locks, 0, maxLockCalls/2)
+	}
+	g.locks = append(g.locks, lockCall{r.TGID, r.EnterNS, r.ExitNS})
 }
 
 // find returns the segment a call works on: by inode where the kernel gave one, else by name.
 func (s *shmTable) find(r *run.Shm) *segment {
 	if r.Inode != 0 {
 		if g := s.byInode[shmKey{r.Dev, r.Inode}]; g != nil {
+			s.renamed(g, r)
 			return g
 		}
 	}
@@ -154,6 +205,20 @@ func (s *shmTable) find(r *run.Shm) *segment {
 	return g
 }
 
+// renamed follows a segment to the name that it is opened by since it was renamed.
+func (s *shmTable) renamed(g *segment, r *run.Shm) {
+	if r.Op != run.ShmOpen || r.Name == "" || r.Name == g.name || !slices.ContainsFunc(g.uses, func(u use) bool { return u.renameNS != 0 }) {
+		return
+	}
+	if s.byName[g.name] == g {
+		delete(s.byName, g.name)
+	}
+	g.name = r.Name
+	g.polls = append(g.polls, s.missing[r.Name]...)
+	delete(s.missing, r.Name)
+	s.byName[r.Name] = g
+}
+
 func (g *segment) use(r *run.Shm) *use {
 	for i := range g.uses {
 		if g.uses[i].tgid == r.TGID {
@@ -178,18 +243,25 @@ func (g *segment) by(tgid uint32) *use {
 }
 
 func (s *shmTable) poll(r *run.Shm) {
-	l, ok := s.missing[r.Name]
-	if !ok && len(s.missing) >= maxMissing {
+	if g := s.byName[r.Name]; g != nil && g.unlinked == 0 { // entered while it was being created
+		g.polls = addPoll(g.polls, r)
+		return
+	}
+	if _, ok := s.missing[r.Name]; !ok && len(s.missing) >= maxMissing {
 		clear(s.missing)
 	}
+	s.missing[r.Name] = addPoll(s.missing[r.Name], r)
+}
+
+func addPoll(l []poll, r *run.Shm) []poll {
 	for i := range l {
 		if l[i].tgid == r.TGID {
 			l[i].last = r.ExitNS
 			l[i].n++
-			return
+			return l
 		}
 	}
-	s.missing[r.Name] = append(l, poll{r.TGID, r.EnterNS, r.ExitNS, 1})
+	return append(l, poll{r.TGID, r.EnterNS, r.ExitNS, 1})
 }
 
 // at returns the life of a named segment that a message refers to.
@@ -309,6 +381,8 @@ func (s *shmTable) sweep(before int64) {
 		if k := (shmKey{g.dev, g.inode}); s.byInode[k] == g {
 			delete(s.byInode, k)
 		}
+		g.swept = true
 		return true
 	})
+	s.locks = slices.DeleteFunc(s.locks, func(g *segment) bool { return g.swept })
 }

@@ -49,6 +49,7 @@ type Timeline struct {
 	unixByIno map[uint64]*endpoint
 	tcpByPair map[string]*endpoint
 	shm       shmTable
+	rings     ringTable
 	ids       identities
 	clients   clientTable
 
@@ -91,6 +92,7 @@ func New(o Options) *Timeline {
 	}
 	t.procs.byTGID = map[uint32][]*process{}
 	t.shm.init()
+	t.rings.init()
 	t.ids.init()
 	t.clients.init()
 	return t
@@ -189,6 +191,7 @@ func (t *Timeline) IO(r *run.IO) {
 	if r.Ret > 0 {
 		e.used(r)
 		t.procs.signal(e, r)
+		t.noticeIO(e, r)
 	}
 	if r.Ret == 0 && r.Dir == run.Recv && e.Transport == run.TransportTCP {
 		t.push(event{ns: r.ExitNS, eof: e})
@@ -250,6 +253,7 @@ func (t *Timeline) Shm(r *run.Shm) {
 func (t *Timeline) OffCPU(r *run.OffCPU) {
 	t.counts.Records++
 	t.procs.offCPU(r)
+	t.rings.yielded(r)
 	t.advance(max(r.InNS, r.OutNS))
 }
 

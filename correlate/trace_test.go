@@ -218,7 +218,8 @@ func (tr trace) message(a []string, opt map[string]string) {
 	tr.sink.Message(&m)
 }
 
-var shmOps = map[string]run.ShmOp{"open": run.ShmOpen, "trunc": run.ShmTruncate, "map": run.ShmMap, "unmap": run.ShmUnmap, "unlink": run.ShmUnlink, "flock": run.ShmFlock}
+var shmOps = map[string]run.ShmOp{"open": run.ShmOpen, "trunc": run.ShmTruncate, "map": run.ShmMap, "unmap": run.ShmUnmap, "unlink": run.ShmUnlink, "flock": run.ShmFlock,
+	"unlock": run.ShmFlock, "rename": run.ShmRename, "seen": run.ShmSeen}
 
 func (tr trace) shm(a []string, opt map[string]string) {
 	s := run.Shm{Op: shmOps[a[2]], Name: a[4], Size: -1}
@@ -235,6 +236,12 @@ func (tr trace) shm(a []string, opt map[string]string) {
 	}
 	if len(a) > 5 && a[5] == "creat" {
 		s.Flags = oCreat
+	}
+	if len(a) > 5 && a[5] == "excl" {
+		s.Flags = oCreat | oExcl
+	}
+	if a[2] == "unlock" {
+		s.Flags = lockUn
 	}
 	tr.sink.Shm(&s)
 }

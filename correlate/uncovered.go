@@ -13,16 +13,7 @@ func (t *Timeline) uncovered(r *Result) []Uncovered {
 	for i := range r.Requests {
 		t.insideProcess(&r.Requests[i], n)
 	}
-	for _, g := range t.shm.all {
-		if g.framed || g.owner != nil || g.unlinked != 0 || len(g.uses) < 2 || g.uses[0].mapNS == 0 || g.uses[1].mapNS == 0 {
-			continue
-		}
-		a := t.stage(t.procs.at(g.uses[0].tgid, g.uses[0].mapNS)).name
-		b := t.stage(t.procs.at(g.uses[1].tgid, g.uses[1].mapNS)).name
-		if a != b {
-			n[Uncovered{From: a, To: b, Why: "both keep a shared-memory segment mapped: what passes through it makes no system call"}]++
-		}
-	}
+	t.ringPaths(r, n)
 	out := []Uncovered{}
 	for u, k := range n {
 		u.N = k

@@ -36,6 +36,8 @@ var rooms = []room{
 	// Bytes are decoded as they are drained, so that they never leave memory.
 	{"collector/drain", []string{"bpf", "collector/run", "collector/wire"}, []string{ebpf, sys}},
 	{"collector/wire", []string{"collector/run"}, nil},
+	// Rings are found among the mappings of targets, and what is in them is decoded as it is read.
+	{"collector/shadow", []string{"collector/attach", "collector/engine", "collector/run", "collector/wire"}, []string{sys}},
 	{"collector/engine", []string{"collector/wire", "collector/run"}, nil},
 	{"collector/host", []string{"collector/run"}, []string{sys}},
 	{"collector/run", nil, []string{sys, compress, parquet}},

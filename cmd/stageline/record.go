@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/stageline/stageline/collector/shadow"
 )
 
 const recordUsage = `usage: stageline record -p PID[,PID…] [-d 30s] -o RUN
@@ -30,6 +32,8 @@ type recordFlags struct {
 	ring      uint32
 	capture   uint32
 	debugDrop uint32
+	shadow    bool
+	interval  time.Duration
 }
 
 func (f *recordFlags) add(fs *pflag.FlagSet) {
@@ -41,6 +45,8 @@ func (f *recordFlags) add(fs *pflag.FlagSet) {
 	fs.Uint32Var(&f.capture, "capture-bytes", 0, "bytes of each call shown to the decoders until the protocol is known (default 8192)")
 	fs.Uint32Var(&f.debugDrop, "debug-drop", 0, "drop this many of 1000 records on purpose, to see what a loss does")
 	_ = fs.MarkHidden("debug-drop")
+	fs.BoolVar(&f.shadow, "shadow-rings", false, "look, read-only, into rings of messages in shared memory for their times and ids; at the default interval two rings took 6 % of a core")
+	fs.DurationVar(&f.interval, "shadow-interval", shadow.DefaultInterval, "time between two looks at a ring: times are known to within it")
 }
 
 func (f *recordFlags) options() (recordOptions, error) {
@@ -60,7 +66,10 @@ func (f *recordFlags) options() (recordOptions, error) {
 	if f.duration < 0 {
 		return recordOptions{}, usagef("--duration %v: want more than 0", f.duration)
 	}
-	return recordOptions{PIDs: pids, OutDir: f.out, NoFollow: f.noFollow, RingBytes: f.ring, CaptureBytes: f.capture, DebugDropPermill: f.debugDrop}, nil
+	if f.interval < shadow.MinInterval || f.interval > time.Second {
+		return recordOptions{}, usagef("--shadow-interval %v: want %v to 1s", f.interval, shadow.MinInterval)
+	}
+	return recordOptions{ShadowRings: f.shadow, ShadowInterval: f.interval, PIDs: pids, OutDir: f.out, NoFollow: f.noFollow, RingBytes: f.ring, CaptureBytes: f.capture, DebugDropPermill: f.debugDrop}, nil
 }
 
 func parsePIDs(list []string) ([]uint32, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/stageline/stageline/collector/drain"
 	"github.com/stageline/stageline/collector/engine"
 	"github.com/stageline/stageline/collector/run"
+	"github.com/stageline/stageline/collector/shadow"
 	"github.com/stageline/stageline/collector/wire"
 )
 
@@ -28,6 +29,8 @@ type recordOptions struct {
 	IDs              []string          // request ids known beforehand
 	RunID            string            // "" mints one
 	Extra            map[string]string // further options for the metadata
+	ShadowRings      bool              // look into rings in shared memory
+	ShadowInterval   time.Duration
 }
 
 // recorder is one recording in progress. Its records are written by one goroutine.
@@ -41,6 +44,10 @@ type recorder struct {
 	fresh map[uint32]int64     // followed processes to describe once they have set themselves up
 
 	exits []run.Proc // of targets, in order; see exitWatch
+
+	ids    *wire.IDSet
+	shadow *shadow.Shadow // nil: not asked for
+	mapped bool           // a target mapped what may be a ring
 
 	cancel context.CancelFunc
 	done   chan error  // closed ring, or the error that stopped the drain
@@ -83,6 +90,10 @@ func startRecorder(o recordOptions) (_ *recorder, err error) {
 	for _, p := range procs {
 		r.procs[p.TGID] = p
 		r.w.Proc(p)
+		for _, m := range attach.Mappings(p.TGID) {
+			seen := m.Seen(p.TGID, run.Mono())
+			r.w.Shm(&seen)
+		}
 	}
 	for i := range notes {
 		r.w.Note(&notes[i])
@@ -90,6 +101,7 @@ func startRecorder(o recordOptions) (_ *recorder, err error) {
 	for _, m := range r.progs.Missing {
 		r.w.Note(&run.Note{AtNS: run.Mono(), Level: "info", Code: "probe-missing", Text: "this kernel has no hook for " + m + ": what it adds is unknown in this run"})
 	}
+	r.startShadow()
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	go func() { r.done <- r.d.Run(ctx) }()
@@ -97,15 +109,15 @@ func startRecorder(o recordOptions) (_ *recorder, err error) {
 }
 
 func (r *recorder) openDrain() error {
-	ids := wire.NewIDSet()
+	r.ids = wire.NewIDSet()
 	for _, id := range r.opts.IDs {
-		ids.Learn(id)
+		r.ids.Learn(id)
 	}
 	o := &r.progs.Objs
 	var err error
 	r.d, err = drain.New(drain.Config{
 		Maps: drain.Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams},
-		Sink: exitWatch{r.w, r}, Rules: engine.GenericRules(), IDs: ids,
+		Sink: exitWatch{r.w, r}, Rules: engine.GenericRules(), IDs: r.ids,
 		Describe: r.describe, Misses: r.progs.Misses, Tick: r.tick,
 	})
 	return err
@@ -133,6 +145,13 @@ func (r *recorder) tick(now int64) (stop bool) {
 			delete(r.fresh, pid)
 			r.snapshot(pid)
 		}
+	}
+	if r.shadow != nil {
+		if r.mapped {
+			r.mapped = false
+			r.shadow.Scan(r.described())
+		}
+		r.shadow.Drain(r.w)
 	}
 	if r.w.Err() != nil {
 		return true // nothing more can be kept; stop says why
@@ -174,6 +193,7 @@ func (r *recorder) stop() (drain.Stats, error) {
 	for pid := range r.procs {
 		r.snapshot(pid)
 	}
+	r.stopShadow()
 	errDetach := r.progs.Detach()
 	stats, errFinish := r.d.Finish()
 	sent := r.d.Sent()
@@ -201,6 +221,10 @@ func (r *recorder) release() {
 	if r.cancel != nil {
 		r.cancel()
 	}
+	if r.shadow != nil {
+		r.shadow.Close(r.w)
+		r.shadow = nil
+	}
 	if r.progs != nil {
 		r.progs.Close()
 	}
@@ -221,10 +245,40 @@ func (r *recorder) optionTable() map[string]string {
 		"capture_bytes":        strconv.FormatUint(uint64(o.CaptureBytes), 10),
 		"debug_drop_permille":  strconv.FormatUint(uint64(o.DebugDropPermill), 10),
 		"known_ids":            strconv.Itoa(len(o.IDs)),
+		"shadow_rings":         strconv.FormatBool(o.ShadowRings),
 		"other_recorders_here": fmt.Sprint(len(attach.Others()) - len(o.PIDs)),
 	}
 	maps.Copy(m, o.Extra)
 	return m
+}
+
+// startShadow begins to look into rings, when that was asked for.
+func (r *recorder) startShadow() {
+	if !r.opts.ShadowRings {
+		return
+	}
+	r.shadow = shadow.New(engine.GenericRules(), r.ids, r.opts.ShadowInterval)
+	r.shadow.Scan(r.described())
+}
+
+// stopShadow ends it and says in the run what it took.
+func (r *recorder) stopShadow() {
+	if r.shadow == nil {
+		return
+	}
+	c := r.shadow.Close(r.w)
+	r.shadow = nil
+	r.w.Note(&run.Note{AtNS: run.Mono(), Level: "info", Code: "shadow-cost",
+		Text: fmt.Sprintf("%d rings were looked at %d times in %.1f s, which took %.2f %% of a core", c.Rings, c.Looks, c.Elapsed.Seconds(), 100*c.Share())})
+}
+
+// described lists the known targets by PID.
+func (r *recorder) described() []*run.Proc {
+	var out []*run.Proc
+	for _, pid := range sortedPIDs(r.procs) {
+		out = append(out, r.procs[pid])
+	}
+	return out
 }
 
 // exitWatch passes records on and remembers which processes ended.
@@ -239,6 +293,14 @@ func (x exitWatch) Proc(p *run.Proc) {
 		x.r.exits = append(x.r.exits, *p)
 	}
 	x.Sink.Proc(p)
+}
+
+// Shm notes, on its way to the run, that a target mapped what may be a ring.
+func (x exitWatch) Shm(s *run.Shm) {
+	if _, ok := engine.RingOf(s.Size); ok && s.Op == run.ShmMap && s.Ret >= 0 {
+		x.r.mapped = true
+	}
+	x.Sink.Shm(s)
 }
 
 // sayEnded tells the user which of the named processes ended, and how, and whether that ended the

@@ -170,31 +170,38 @@ func eachLine(path string, fn func([]string)) {
 	}
 }
 
-// shmMapping is one shared mapping of a tmpfs file.
-type shmMapping struct {
-	addr uint64
-	dev  uint32
-	ino  uint64
+// Mapping is one shared mapping of a tmpfs file.
+type Mapping struct {
+	Addr, Size uint64
+	Dev        uint32
+	Inode      uint64
+	Name       string // of the file, as a record of a call on it would have it
 }
 
-// shmMappings finds the mappings that exist at attach, so that their end is recognised.
-func shmMappings(pid uint32) []shmMapping {
-	var out []shmMapping
+// Seen is the record of a mapping that was there before a call on it could be seen.
+func (m Mapping) Seen(pid uint32, nowNS int64) run.Shm {
+	return run.Shm{ExitNS: nowNS, TGID: pid, TID: pid, Op: run.ShmSeen, Dev: m.Dev, Inode: m.Inode, Name: m.Name, Addr: m.Addr, Size: int64(m.Size)}
+}
+
+// Mappings finds the shared mappings of tmpfs files that a process has now.
+func Mappings(pid uint32) []Mapping {
+	var out []Mapping
 	eachLine("/proc/"+strconv.FormatUint(uint64(pid), 10)+"/maps", func(f []string) {
 		// addr-addr perms offset dev inode path
 		if len(f) < 6 || len(f[1]) < 4 || f[1][3] != 's' || (!strings.HasPrefix(f[5], "/dev/shm/") && !strings.HasPrefix(f[5], "/memfd:")) {
 			return
 		}
-		lo, _, _ := strings.Cut(f[0], "-")
+		lo, hi, _ := strings.Cut(f[0], "-")
 		addr, err1 := strconv.ParseUint(lo, 16, 64)
+		end, err5 := strconv.ParseUint(hi, 16, 64)
 		ino, err2 := strconv.ParseUint(f[4], 10, 64)
 		ma, mi, _ := strings.Cut(f[3], ":")
 		major, err3 := strconv.ParseUint(ma, 16, 12)
 		minor, err4 := strconv.ParseUint(mi, 16, 20)
-		if err := errors.Join(err1, err2, err3, err4); err != nil {
+		if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 			return
 		}
-		out = append(out, shmMapping{addr: addr, ino: ino, dev: uint32(major)<<20 | uint32(minor)})
+		out = append(out, Mapping{Addr: addr, Size: end - addr, Inode: ino, Dev: uint32(major)<<20 | uint32(minor), Name: f[5][strings.LastIndexAny(f[5], "/:")+1:]})
 	})
 	return out
 }

@@ -82,9 +82,9 @@ func (p *Programs) unwatch(pid uint32) error {
 }
 
 func (p *Programs) preloadMaps(pid uint32) error {
-	for _, m := range shmMappings(pid) {
-		k := bpf.StagelineSlMapKey{Addr: m.addr, Tgid: pid}
-		v := bpf.StagelineSlMapVal{Ino: m.ino, Dev: m.dev}
+	for _, m := range Mappings(pid) {
+		k := bpf.StagelineSlMapKey{Addr: m.Addr, Tgid: pid}
+		v := bpf.StagelineSlMapVal{Ino: m.Inode, Dev: m.Dev}
 		err := p.Objs.SlMaps.Update(&k, &v, ebpf.UpdateAny)
 		if errors.Is(err, unix.E2BIG) {
 			return nil // the map is full: munmaps of old mappings will not be recognised

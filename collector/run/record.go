@@ -9,7 +9,9 @@ package run
 
 // SchemaVersion names the meaning of the records below; a reader refuses a run with another major
 // version.
-const SchemaVersion = "1.0"
+//
+// 1.1 adds ShmSeen, messages of Proto "shm-ring" and endpoints of TransportShm.
+const SchemaVersion = "1.1"
 
 // Dir is the direction of an io call or message as its own process sees it.
 type Dir uint8
@@ -40,7 +42,7 @@ const (
 	TransportUDP     Transport = 4
 	TransportPipe    Transport = 5 // pipe or FIFO
 	TransportEventFD Transport = 6
-	TransportShm     Transport = 7 // never an endpoint; the transport of a hop
+	TransportShm     Transport = 7 // the transport of a hop; an endpoint only of a ring that was shadowed
 	TransportOther   Transport = 8
 	TransportMemory  Transport = 9 // inside one process; never an endpoint
 )
@@ -106,6 +108,12 @@ type ShmRef struct {
 	Size int64  // -1 unknown
 }
 
+// ProtoRing marks a message of a ring in shared memory that was watched by looking at it at an
+// interval. No call carried it: at the sender FirstEnterNS and LastExitNS are the two looks between
+// which it was enqueued, at the receiver those between which it was dequeued. Its positions count
+// bytes of messages since the first look.
+const ProtoRing = "shm-ring"
+
 // MsgFlags qualify a message record.
 type MsgFlags uint16
 
@@ -132,7 +140,7 @@ type Message struct {
 	FirstEnterNS, FirstExitNS int64
 	LastEnterNS, LastExitNS   int64
 	TGID, TID                 uint32 // caller of the last byte
-	Proto                     string // "zmtp", "http1", "sse", "ndjson", "pickle", "lenprefix", "burst"
+	Proto                     string // "zmtp", "http1", "sse", "ndjson", "pickle", "lenprefix", "burst", ProtoRing
 	Type                      string // msgpack "type" field; "POST /v1/x"; "200"; ZMTP command name; …
 	Exchange                  uint32 // http1/sse/ndjson: number of the exchange on this connection, from 1
 	From, To                  string // stage names stated in the message, "" if none
@@ -187,6 +195,7 @@ const (
 	ShmGet      ShmOp = 8 // System V
 	ShmAttach   ShmOp = 9
 	ShmMemfd    ShmOp = 10
+	ShmSeen     ShmOp = 11 // no call: mapped when the recording began, seen at ExitNS; EnterNS 0
 )
 
 // Shm is one call on a shared-memory file of a target.

@@ -90,6 +90,7 @@ type packetWriter struct {
 	interned []byte // InternedData that the next packet must carry
 	packet   []byte
 	note     []byte // DebugAnnotation under construction
+	frame    []byte // of a packet: its tag and length
 	atNS     int64
 
 	names   internTable // of slices
@@ -172,12 +173,11 @@ func (w *packetWriter) flushInterned() {
 }
 
 func (w *packetWriter) writePacket() {
-	var frame [16]byte
-	b := protowire.AppendTag(frame[:0], tracePacket, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(len(w.packet)))
-	w.put(b)
+	w.frame = protowire.AppendTag(w.frame[:0], tracePacket, protowire.BytesType)
+	w.frame = protowire.AppendVarint(w.frame, uint64(len(w.packet)))
+	w.put(w.frame)
 	w.put(w.packet)
-	w.stats.Bytes += int64(len(b) + len(w.packet))
+	w.stats.Bytes += int64(len(w.frame) + len(w.packet))
 }
 
 func (w *packetWriter) put(b []byte) {

@@ -64,7 +64,7 @@ type timeline struct {
 // receiving visit.
 func Perfetto(w io.Writer, r *Report, o PerfettoOptions) (PerfettoStats, error) {
 	t := &timeline{
-		w: newPacketWriter(w), r: r, grades: grades{}, hopNames: map[hopName]stringID{}, stages: map[string]*processTrack{},
+		w: newPacketWriter(w), r: r, hopNames: map[hopName]stringID{}, stages: map[string]*processTrack{},
 	}
 	chosen := t.cut(o)
 	t.clocks(r.Meta)

@@ -69,37 +69,33 @@ func appendDouble(b []byte, field protowire.Number, v float64) []byte {
 	return protowire.AppendFixed64(protowire.AppendTag(b, field, protowire.Fixed64Type), math.Float64bits(v))
 }
 
-func (w *packetWriter) annotate(a annotation) {
-	w.note = appendUint(w.note[:0], annotationNameID, uint64(a))
-}
-
-func (w *packetWriter) annotated() {
-	w.event = appendMessage(w.event, eventAnnotation, w.note)
+// annotate begins a DebugAnnotation of size bytes besides its name. Names have numbers of one byte
+// (checked by a test), so that the length is known before it is written.
+func (w *packetWriter) annotate(a annotation, size int) {
+	w.event = protowire.AppendTag(w.event, eventAnnotation, protowire.BytesType)
+	w.event = protowire.AppendVarint(w.event, uint64(2+size))
+	w.event = appendUint(w.event, annotationNameID, uint64(a))
 }
 
 func (w *packetWriter) noteInt(a annotation, v int64) {
-	w.annotate(a)
-	w.note = appendUint(w.note, annotationInt, uint64(v))
-	w.annotated()
+	w.annotate(a, 1+protowire.SizeVarint(uint64(v)))
+	w.event = appendUint(w.event, annotationInt, uint64(v))
 }
 
 func (w *packetWriter) noteUint(a annotation, v uint64) {
-	w.annotate(a)
-	w.note = appendUint(w.note, annotationUint, v)
-	w.annotated()
+	w.annotate(a, 1+protowire.SizeVarint(v))
+	w.event = appendUint(w.event, annotationUint, v)
 }
 
 func (w *packetWriter) noteDouble(a annotation, v float64) {
-	w.annotate(a)
-	w.note = appendDouble(w.note, annotationDouble, v)
-	w.annotated()
+	w.annotate(a, 9)
+	w.event = appendDouble(w.event, annotationDouble, v)
 }
 
-// noteID annotates with an interned string.
+// noteID annotates with an interned string. The number of its field takes two bytes.
 func (w *packetWriter) noteID(a annotation, s stringID) {
-	w.annotate(a)
-	w.note = appendUint(w.note, annotationStringID, s)
-	w.annotated()
+	w.annotate(a, 2+protowire.SizeVarint(s))
+	w.event = appendUint(w.event, annotationStringID, s)
 }
 
 // noteString annotates with a string that comes again; an empty one is left out.
@@ -114,9 +110,9 @@ func (w *packetWriter) noteOnce(a annotation, s string) {
 	if s == "" {
 		return
 	}
-	w.annotate(a)
-	w.note = appendText(w.note, annotationString, printable(s))
-	w.annotated()
+	s = printable(s)
+	w.annotate(a, 1+protowire.SizeBytes(len(s)))
+	w.event = appendText(w.event, annotationString, s)
 }
 
 func (w *packetWriter) noteMaybe(a annotation, v *int64) {
@@ -133,12 +129,14 @@ func (w *packetWriter) noteMaybeDouble(a annotation, v *float64) {
 
 // noteList annotates with a list of interned strings.
 func (w *packetWriter) noteList(a annotation, ids []stringID) {
-	w.annotate(a)
-	var element [16]byte
+	w.list = w.list[:0]
 	for _, id := range ids {
-		w.note = appendMessage(w.note, annotationArray, appendUint(element[:0], annotationStringID, id))
+		w.list = protowire.AppendTag(w.list, annotationArray, protowire.BytesType)
+		w.list = protowire.AppendVarint(w.list, uint64(2+protowire.SizeVarint(id)))
+		w.list = appendUint(w.list, annotationStringID, id)
 	}
-	w.annotated()
+	w.annotate(a, len(w.list))
+	w.event = append(w.event, w.list...)
 }
 
 // correlation ties the slices of one request together.
@@ -161,28 +159,32 @@ func (w *packetWriter) flowEnd(id uint64) {
 type grade struct {
 	timing correlate.Timing
 	rule   string
+	id     stringID
 }
 
-// grades interns the text of each grade once, without building it again.
-type grades map[grade]stringID
+// grades are those met so far. They are few and their texts are constants, so that comparing beats
+// hashing.
+type grades []grade
 
-func (w *packetWriter) noteGrade(g grades, a annotation, p *correlate.Point) {
-	k := grade{p.Timing, p.Rule}
-	id, ok := g[k]
-	if !ok {
-		text := string(p.Timing)
-		if p.Rule != "" {
-			text += ": " + p.Rule
+func (w *packetWriter) noteGrade(g *grades, a annotation, p *correlate.Point) {
+	for i := range *g {
+		if known := &(*g)[i]; known.rule == p.Rule && known.timing == p.Timing {
+			w.noteID(a, known.id)
+			return
 		}
-		id = w.intern(&w.strings, text)
-		g[k] = id
 	}
+	text := string(p.Timing)
+	if p.Rule != "" {
+		text += ": " + p.Rule
+	}
+	id := w.intern(&w.strings, text)
+	*g = append(*g, grade{p.Timing, p.Rule, id})
 	w.noteID(a, id)
 }
 
 // notePoint shows how sure a boundary is: its grade and, where they differ from it, the ends of its
 // interval. a, lo and hi are three annotations in a row.
-func (w *packetWriter) notePoint(g grades, a annotation, p *correlate.Point) {
+func (w *packetWriter) notePoint(g *grades, a annotation, p *correlate.Point) {
 	w.noteGrade(g, a, p)
 	if p.NS == nil || p.Timing == correlate.TimingSeen {
 		return

@@ -121,7 +121,7 @@ func BenchmarkPerfetto(b *testing.B) {
 
 // BenchmarkPerfettoSlice is one annotated slice, without the layout of a request around it.
 func BenchmarkPerfettoSlice(b *testing.B) {
-	w, g := newPacketWriter(io.Discard), grades{}
+	w, g := newPacketWriter(io.Discard), &grades{}
 	v := pipelineRequest(0).Visits[5]
 	b.ReportAllocs()
 	for b.Loop() {
@@ -130,7 +130,7 @@ func BenchmarkPerfettoSlice(b *testing.B) {
 	b.ReportMetric(float64(w.stats.Bytes)/float64(w.stats.Slices), "bytes/slice")
 }
 
-func oneSlice(w *packetWriter, g grades, v *correlate.Visit) {
+func oneSlice(w *packetWriter, g *grades, v *correlate.Visit) {
 	w.begin(1000, *v.Start.NS, w.name("service"))
 	w.notePoint(g, noteBegin, &v.Start)
 	w.notePoint(g, noteEnd, &v.Finish)
@@ -139,7 +139,7 @@ func oneSlice(w *packetWriter, g grades, v *correlate.Visit) {
 }
 
 func TestPerfettoSliceAllocatesNothing(t *testing.T) {
-	w, g := newPacketWriter(io.Discard), grades{}
+	w, g := newPacketWriter(io.Discard), &grades{}
 	v := pipelineRequest(0).Visits[5]
 	oneSlice(w, g, &v)
 	if n := testing.AllocsPerRun(100, func() { oneSlice(w, g, &v) }); n != 0 {

@@ -171,8 +171,8 @@ func (t *timeline) hop(req int, h *correlate.Hop, e *edge) {
 	case e.drawn:
 		track := t.lane(t.stage(h.From), laneHops, *h.Send.NS, *h.Recv.NS)
 		w.begin(track, *h.Send.NS, t.hopName(h))
-		w.notePoint(t.grades, noteBegin, &h.Send)
-		w.notePoint(t.grades, noteEnd, &h.Recv)
+		w.notePoint(&t.grades, noteBegin, &h.Send)
+		w.notePoint(&t.grades, noteEnd, &h.Recv)
 		t.noteHop(req, h)
 		if e.flow != 0 && e.source == endHop {
 			w.flowStart(e.flow)
@@ -181,7 +181,7 @@ func (t *timeline) hop(req int, h *correlate.Hop, e *edge) {
 		w.end(track, *h.Recv.NS)
 	case h.Send.NS != nil:
 		w.instant(t.lane(t.stage(h.From), laneHops, *h.Send.NS, *h.Send.NS), *h.Send.NS, t.hopName(h))
-		w.notePoint(t.grades, noteBegin, &h.Send)
+		w.notePoint(&t.grades, noteBegin, &h.Send)
 		if h.Recv.NS != nil {
 			w.noteString(noteFault, "as an instant: the receive is estimated before the send")
 		} else {
@@ -191,7 +191,7 @@ func (t *timeline) hop(req int, h *correlate.Hop, e *edge) {
 		w.emit()
 	case h.Recv.NS != nil:
 		w.instant(t.lane(t.stage(h.To), laneReceived, *h.Recv.NS, *h.Recv.NS), *h.Recv.NS, t.hopName(h))
-		w.notePoint(t.grades, noteEnd, &h.Recv)
+		w.notePoint(&t.grades, noteEnd, &h.Recv)
 		w.noteString(noteFault, "as an instant: when it was sent is not known")
 		t.noteHop(req, h)
 		w.emit()

@@ -89,7 +89,7 @@ type packetWriter struct {
 	event    []byte // TrackEvent under construction
 	interned []byte // InternedData that the next packet must carry
 	packet   []byte
-	note     []byte // DebugAnnotation under construction
+	list     []byte // elements of an annotation under construction
 	frame    []byte // of a packet: its tag and length
 	atNS     int64
 
@@ -162,7 +162,7 @@ func (w *packetWriter) head(mono, real, boot int64) {
 		}
 	}
 	w.flushInterned()
-	w.writePacket()
+	w.writePacket(nil)
 }
 
 func (w *packetWriter) flushInterned() {
@@ -172,12 +172,14 @@ func (w *packetWriter) flushInterned() {
 	}
 }
 
-func (w *packetWriter) writePacket() {
+// writePacket writes the packet; rest is the end of it that is not in w.packet.
+func (w *packetWriter) writePacket(rest []byte) {
 	w.frame = protowire.AppendTag(w.frame[:0], tracePacket, protowire.BytesType)
-	w.frame = protowire.AppendVarint(w.frame, uint64(len(w.packet)))
+	w.frame = protowire.AppendVarint(w.frame, uint64(len(w.packet)+len(rest)))
 	w.put(w.frame)
 	w.put(w.packet)
-	w.stats.Bytes += int64(len(w.frame) + len(w.packet))
+	w.put(rest)
+	w.stats.Bytes += int64(len(w.frame) + len(w.packet) + len(rest))
 }
 
 func (w *packetWriter) put(b []byte) {
@@ -193,7 +195,7 @@ func (w *packetWriter) track(uuid uint64, rest []byte) {
 	w.packet = protowire.AppendVarint(w.packet, uint64(1+protowire.SizeVarint(uuid)+len(rest)))
 	w.packet = appendUint(w.packet, trackUUID, uuid)
 	w.packet = append(w.packet, rest...)
-	w.writePacket()
+	w.writePacket(nil)
 	w.stats.Tracks++
 }
 
@@ -233,14 +235,16 @@ func (w *packetWriter) counter(track uint64, ns int64, v float64) {
 	w.stats.Counters++
 }
 
-// emit writes the event that was started.
+// emit writes the event that was started. What stands before it in its packet is written apart, so
+// that the event itself is copied once.
 func (w *packetWriter) emit() {
 	w.packet = appendUint(w.packet[:0], packetTimestamp, uint64(w.atNS))
 	w.packet = appendUint(w.packet, packetSequence, sequence)
 	w.packet = appendUint(w.packet, packetFlags, flagNeeds)
 	w.flushInterned()
-	w.packet = appendMessage(w.packet, packetTrackEvent, w.event)
-	w.writePacket()
+	w.packet = protowire.AppendTag(w.packet, packetTrackEvent, protowire.BytesType)
+	w.packet = protowire.AppendVarint(w.packet, uint64(len(w.event)))
+	w.writePacket(w.event)
 }
 
 func (w *packetWriter) flush() error {

@@ -29,8 +29,8 @@ func (t *timeline) drawEngine(i int, q *correlate.RequestTimeline) {
 	w.noteString(noteState, q.State)
 	w.noteString(noteSource, q.Source)
 	w.noteMaybeDouble(noteResidual, q.Residual)
-	w.notePoint(t.grades, noteBegin, &q.Entry)
-	w.notePoint(t.grades, noteEnd, &q.Exit)
+	w.notePoint(&t.grades, noteBegin, &q.Entry)
+	w.notePoint(&t.grades, noteEnd, &q.Exit)
 	if q.InFlight {
 		w.noteString(noteReason, "in flight when recording began")
 	}
@@ -41,7 +41,7 @@ func (t *timeline) drawEngine(i int, q *correlate.RequestTimeline) {
 	w.emit()
 	if inside {
 		w.instant(track, *q.Reply.NS, w.name("first reply"))
-		w.noteGrade(t.grades, noteBegin, &q.Reply)
+		w.noteGrade(&t.grades, noteBegin, &q.Reply)
 		w.emit()
 	}
 	w.end(track, end)
@@ -58,7 +58,7 @@ func (t *timeline) engineMark(i int, q *correlate.RequestTimeline, p *correlate.
 	t.w.instant(t.lane(t.requests, laneEngine, *p.NS, *p.NS), *p.NS, t.w.name(name))
 	t.w.noteString(noteRequest, q.ID)
 	t.w.noteString(noteState, q.State)
-	t.w.notePoint(t.grades, noteBegin, p)
+	t.w.notePoint(&t.grades, noteBegin, p)
 	t.w.correlation(i)
 	t.w.emit()
 }

@@ -378,3 +378,14 @@ func TestPerfettoCleansNames(t *testing.T) {
 		t.Fatal("the id is written as it came, or not at all")
 	}
 }
+
+func TestAnnotationNamesTakeOneByte(t *testing.T) {
+	if n := len(annotationNames); n > 128 {
+		t.Fatalf("%d names: their numbers take two bytes, which annotate does not reckon with", n)
+	}
+	for i, s := range annotationNames {
+		if i > 0 && s == "" {
+			t.Errorf("annotation %d has no name", i)
+		}
+	}
+}

@@ -175,8 +175,8 @@ func (t *timeline) apart(req int, q *correlate.RequestTimeline, v *correlate.Vis
 		t.w.noteString(noteRequest, q.ID)
 		t.w.noteMaybe(noteChunk, v.Chunk)
 		t.w.noteString(noteFault, faultApart)
-		t.w.notePoint(t.grades, noteBegin, ps[i].from)
-		t.w.notePoint(t.grades, noteEnd, ps[i].to)
+		t.w.notePoint(&t.grades, noteBegin, ps[i].from)
+		t.w.notePoint(&t.grades, noteEnd, ps[i].to)
 		t.w.correlation(req)
 		t.w.emit()
 		t.w.end(track, *ps[i].to.NS)
@@ -190,8 +190,8 @@ func (t *timeline) noteVisit(req int, v *correlate.Visit, b *box) {
 	w.noteMaybe(noteChunk, v.Chunk)
 	w.noteString(noteIdentity, string(v.Identity))
 	w.noteUint(notePID, uint64(v.TGID))
-	w.notePoint(t.grades, noteBegin, &v.Arrival)
-	w.notePoint(t.grades, noteEnd, &v.Departure)
+	w.notePoint(&t.grades, noteBegin, &v.Arrival)
+	w.notePoint(&t.grades, noteEnd, &v.Departure)
 	w.noteMaybeDouble(noteOnCPU, v.OnCPUUS)
 	w.noteMaybeDouble(noteRunQueue, v.RunQueueUS)
 	w.noteString(noteFault, b.fault)
@@ -211,8 +211,8 @@ func (t *timeline) noteVisit(req int, v *correlate.Visit, b *box) {
 // part opens one slice inside a visit; where the visit has none itself, the part names the request.
 func (t *timeline) part(track uint64, q *correlate.RequestTimeline, v *correlate.Visit, b *box, p *part) {
 	t.w.begin(track, *p.from.NS, t.w.name(p.name))
-	t.w.notePoint(t.grades, noteBegin, p.from)
-	t.w.notePoint(t.grades, noteEnd, p.to)
+	t.w.notePoint(&t.grades, noteBegin, p.from)
+	t.w.notePoint(&t.grades, noteEnd, p.to)
 	if !b.whole {
 		t.w.noteString(noteRequest, q.ID)
 		t.w.noteMaybe(noteChunk, v.Chunk)

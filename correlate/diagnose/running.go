@@ -21,45 +21,45 @@ type Counts struct {
 
 // Running counts what is under way in a timeline.
 func Running(res *correlate.Result) Counts {
-	var requests []change
+	var requests []jump
 	for i := range res.Requests {
 		q := &res.Requests[i]
 		requests = during(requests, q.Entry, q.Exit, 1)
 	}
-	stages := map[string][]change{}
+	stages := map[string][]jump{}
 	for i := range res.Activations {
 		a := &res.Activations[i]
 		stages[a.Stage] = during(stages[a.Stage], a.Start, a.Finish, len(a.Members))
 	}
 	out := Counts{InFlight: integrate(requests), Batch: map[string][]Count{}}
-	for name, changes := range stages {
-		out.Batch[name] = integrate(changes)
+	for name, jumps := range stages {
+		out.Batch[name] = integrate(jumps)
 	}
 	return out
 }
 
-// change adds by to a count at ns.
-type change struct {
+// jump adds by to a count at ns.
+type jump struct {
 	ns int64
 	by int
 }
 
 // during adds n between two points when both are known and in order.
-func during(to []change, begin, end correlate.Point, n int) []change {
+func during(to []jump, begin, end correlate.Point, n int) []jump {
 	if begin.NS == nil || end.NS == nil || *end.NS < *begin.NS {
 		return to
 	}
-	return append(to, change{*begin.NS, n}, change{*end.NS, -n})
+	return append(to, jump{*begin.NS, n}, jump{*end.NS, -n})
 }
 
-// integrate sums changes up; changes at the same time make one point.
-func integrate(changes []change) []Count {
-	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.ns, b.ns) })
+// integrate sums jumps up; jumps at the same time make one point.
+func integrate(jumps []jump) []Count {
+	slices.SortStableFunc(jumps, func(a, b jump) int { return cmp.Compare(a.ns, b.ns) })
 	var out []Count
 	n := 0
-	for i, c := range changes {
+	for i, c := range jumps {
 		n += c.by
-		if i+1 < len(changes) && changes[i+1].ns == c.ns {
+		if i+1 < len(jumps) && jumps[i+1].ns == c.ns {
 			continue
 		}
 		if len(out) == 0 || out[len(out)-1].N != n {

@@ -148,9 +148,7 @@ func (t *timeline) visit(req int, q *correlate.RequestTimeline, v *correlate.Vis
 		}
 		marks = t.marksBefore(track, q, marks, *ps[i].from.NS)
 		t.part(track, q, v, b, &ps[i])
-		if *ps[i].to.NS > *ps[i].from.NS {
-			marks = t.marksBefore(track, q, marks, *ps[i].to.NS)
-		}
+		marks = t.marksBefore(track, q, marks, *ps[i].to.NS)
 		t.w.end(track, *ps[i].to.NS)
 	}
 	if b.whole {

@@ -248,7 +248,6 @@ func (tr *readTrace) stack(t testing.TB, events []*readEvent) {
 	t.Helper()
 	open := map[uint64][]*readSlice{}
 	sources := map[uint64]*readSlice{}
-	ended := map[uint64]bool{}
 	for _, e := range events {
 		d := tr.tracks[e.track]
 		process := d.process
@@ -279,29 +278,37 @@ func (tr *readTrace) stack(t testing.TB, events []*readEvent) {
 			open[e.track] = append(st, s)
 		}
 		tr.slices = append(tr.slices, s)
-		for _, id := range e.flows {
-			if sources[id] != nil {
-				t.Fatalf("flow %d begins twice", id)
-			}
-			sources[id] = s
-		}
-		for _, id := range e.ends {
-			if sources[id] == nil || ended[id] {
-				t.Fatalf("flow %d ends at %q %d without a source before it, or twice", id, s.Name, s.Begin)
-			}
-			ended[id] = true
-			tr.flows = append(tr.flows, [2]*readSlice{sources[id], s})
-		}
+		tr.tie(t, s, sources)
 	}
 	for track, st := range open {
 		if len(st) > 0 {
 			t.Fatalf("track %d: %q never ends", track, st[0].Name)
 		}
 	}
-	if len(sources) != len(tr.flows) {
-		t.Fatalf("%d flows begin, %d end", len(sources), len(tr.flows))
+	for id, s := range sources {
+		if s != nil {
+			t.Fatalf("flow %d begins at %q and never ends", id, s.Name)
+		}
 	}
 	tr.checkNesting(t)
+}
+
+// tie follows the flows of a slice; sources holds those that have begun, nil once ended.
+func (tr *readTrace) tie(t testing.TB, s *readSlice, sources map[uint64]*readSlice) {
+	t.Helper()
+	for _, id := range s.event.flows {
+		if _, twice := sources[id]; twice {
+			t.Fatalf("flow %d begins twice", id)
+		}
+		sources[id] = s
+	}
+	for _, id := range s.event.ends {
+		if sources[id] == nil {
+			t.Fatalf("flow %d ends at %q %d without a source before it, or twice", id, s.Name, s.Begin)
+		}
+		tr.flows = append(tr.flows, [2]*readSlice{sources[id], s})
+		sources[id] = nil
+	}
 }
 
 // checkNesting fails when a slice sticks out of the one it is in.

@@ -94,6 +94,15 @@ func TestOpenServesTheUIOnly(t *testing.T) {
 	if want := "https://ui.perfetto.dev/#!/?url=http://127.0.0.1:9001/trace.pftrace\n"; err != nil || string(b[:n]) != want {
 		t.Fatalf("link %q, %v", b[:n], err)
 	}
+	checkServed(t, l.Addr().String())
+	stop()
+	if err := <-done; err != nil && !errors.Is(err, net.ErrClosed) {
+		t.Fatalf("ended with %v", err)
+	}
+}
+
+func checkServed(t *testing.T, address string) {
+	t.Helper()
 	for _, c := range []struct {
 		method, host, origin, path string
 		status                     int
@@ -108,7 +117,7 @@ func TestOpenServesTheUIOnly(t *testing.T) {
 		{"POST", openAddress, perfettoUI, openPath, 405},
 		{"GET", openAddress, perfettoUI, "/", 404},
 	} {
-		q, err := http.NewRequest(c.method, "http://"+l.Addr().String()+c.path, nil)
+		q, err := http.NewRequest(c.method, "http://"+address+c.path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,9 +140,5 @@ func TestOpenServesTheUIOnly(t *testing.T) {
 		if c.status >= 400 && (resp.Header.Get("Access-Control-Allow-Origin") == "*" || bytes.Contains(body, []byte("run run-1"))) {
 			t.Errorf("%+v: the trace is given away", c)
 		}
-	}
-	stop()
-	if err := <-done; err != nil && !errors.Is(err, net.ErrClosed) {
-		t.Fatalf("ended with %v", err)
 	}
 }

@@ -89,7 +89,7 @@ func odd() *Report {
 	res.Requests[0].Hops[3].ShmWrite, res.Requests[0].Hops[3].ShmRead = &[2]int64{1210, 1240}, &[2]int64{1305, 1306}
 	return &Report{
 		Meta:   &run.Metadata{RunID: "run-1", Clocks: run.Clocks{Start: &run.ClockReading{MonoNS: 900, RealNS: 1_700_000_000_000_000_900, BootNS: 950}}},
-		Result: res, Summary: diagnose.Summarise(res), Verdict: diagnose.Verdict{Kind: diagnose.KindInconclusive},
+		Result: res, Summary: &diagnose.Summary{}, Verdict: diagnose.Verdict{Kind: diagnose.KindInconclusive},
 		Series: []diagnose.StageSeries{{Stage: "work", Points: []diagnose.SeriesPoint{
 			{NS: 1100, Queue: 1, OldestNS: ptr[int64](1100)}, {NS: 1150, Active: 1}, {NS: 1300, Active: 0}}}},
 	}

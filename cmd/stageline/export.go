@@ -78,7 +78,12 @@ func (f *timelineFlags) report(dir string) (*export.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return analyse(dir, o)
+	r, err := analyse(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	r.AddSeries()
+	return r, nil
 }
 
 // exportFormat is what the extension of a file asks for.

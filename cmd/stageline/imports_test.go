@@ -21,11 +21,12 @@ type room struct {
 }
 
 const (
-	ebpf     = "github.com/cilium/ebpf"
-	sys      = "golang.org/x/sys"
-	compress = "github.com/klauspost/compress"
-	parquet  = "github.com/parquet-go/parquet-go"
-	flags    = "github.com/spf13/pflag"
+	ebpf      = "github.com/cilium/ebpf"
+	sys       = "golang.org/x/sys"
+	compress  = "github.com/klauspost/compress"
+	parquet   = "github.com/parquet-go/parquet-go"
+	flags     = "github.com/spf13/pflag"
+	protowire = "google.golang.org/protobuf/encoding/protowire"
 )
 
 // rooms is the import table of the house. "*" is everything but a command.
@@ -45,7 +46,7 @@ var rooms = []room{
 	{"correlate", []string{"collector/run", "collector/engine"}, nil},
 	{"correlate/stat", []string{"correlate", "collector/run"}, nil},
 	{"correlate/diagnose", []string{"correlate", "correlate/stat", "collector/run"}, nil},
-	{"export", []string{"correlate", "correlate/stat", "correlate/diagnose", "collector/run"}, []string{parquet}},
+	{"export", []string{"correlate", "correlate/stat", "correlate/diagnose", "collector/run"}, []string{parquet, protowire}},
 	{"cmd/stageline", []string{"*"}, []string{flags, sys, ebpf}},
 	{"cmd/refpipe", nil, []string{sys, flags}},
 	{"cmd/refpipe/", []string{"cmd/refpipe"}, []string{sys}},

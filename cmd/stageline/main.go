@@ -33,6 +33,8 @@ var commands = []command{
 	{"profile", "record while sending a load, then report", runProfile},
 	{"load", "send a planned load and record its times", runLoad},
 	{"report", "bottleneck verdict, stages, hops, joins, requests and losses of a run", runReport},
+	{"export", "the timeline of a run for ui.perfetto.dev", runExport},
+	{"open", "show the timeline of a run in ui.perfetto.dev", runOpen},
 	{"dump", "the records of a run, one JSON object a line", runDump},
 	{"seal", "complete a run and list its hashes", runSeal},
 	{"demo", "reference pipeline, load, recording, report and accuracy in one go", runDemo},

@@ -120,10 +120,10 @@ func (t *Timeline) message(m *run.Message) {
 	e.carries = true
 	p.roles.carried(m)
 	if m.Dir == run.Recv && !t.isControl(m.Type) {
-		p.arrivals = append(p.arrivals, arrival{messageNS(m), m.EP, m.Pos})
+		p.arrivals = append(p.arrivals, arrival{messageNS(m), m.EP, m.Pos, m.Type})
 	}
 	if m.Dir == run.Send && !t.isControl(m.Type) {
-		p.sends = append(p.sends, arrival{cmp.Or(m.FirstEnterNS, messageNS(m)), m.EP, m.Pos})
+		p.sends = append(p.sends, arrival{cmp.Or(m.FirstEnterNS, messageNS(m)), m.EP, m.Pos, m.Type})
 	}
 	t.attach(c, m)
 }

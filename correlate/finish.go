@@ -26,8 +26,10 @@ func (w *window) finish(ready interval, h *hop, anchor int64) interval {
 			sent = min(anchor, max(s.WakeNS, s.OutNS))
 		}
 	}
+	var own int64
 	if s, ok := w.p.thread(w.role.loop).lastOff(ready.lo, sent, loopSleep); ok {
 		f.lo = max(f.lo, s.OutNS)
+		own = w.inOrder(h, s.OutNS, anchor)
 		// What is handed to a loop that sleeps is signalled at once.
 		if y, by := w.firstSignal(s.OutNS, f.hi); y != 0 && s.WakeNS >= y {
 			f.lo = max(f.lo, w.handedSince(w.p.thread(by), y))
@@ -49,7 +51,9 @@ func (w *window) finish(ready interval, h *hop, anchor int64) interval {
 			f.ns, f.rule = z, "compute went idle"
 		}
 	}
-	if y := w.lastSignal(f.lo, f.hi); y != 0 {
+	if own >= f.lo && own != 0 {
+		f.lo, f.ns, f.hi, f.rule = max(f.lo, min(own, w.handedSince(w.p.thread(w.role.compute[0]), own))), own, own, "compute signalled, in order"
+	} else if y := w.lastSignal(f.lo, f.hi); y != 0 {
 		f.ns, f.rule = y, "compute signalled"
 	}
 	f.ns = min(max(f.ns, f.lo), f.hi)

@@ -64,6 +64,7 @@ type arrival struct {
 	ns  int64
 	ep  uint32
 	pos uint64
+	typ string
 }
 
 // arrivedSince counts the data messages that came in from since on and before m; those that came in

@@ -17,6 +17,8 @@ const (
 	// setApartUS is the shortest runnable time of a thread on the causal chain, inside [lo, hi], for
 	// which a boundary is set apart as "machine took the CPU". The rule does not look at truth.
 	setApartUS = 100
+	// scoreAlpha is the share of truth that intervals may miss: they claim 99 %.
+	scoreAlpha = 0.01
 	// examples is how many of each kind of fault are listed.
 	maxExamples = 10
 )
@@ -60,11 +62,15 @@ type Figures struct {
 	// boundary is not inside, a seen one covers seenAllowanceNS to both sides.
 	IntervalCoverage stat.Num      `json:"interval_coverage"`
 	IntervalWidth    IntervalWidth `json:"interval_width_us"` // hi − lo of bounded ones
-	HopsMissed       int           `json:"hops_missed"`
-	HopsInvented     int           `json:"hops_invented"`
-	JoinsWrong       int           `json:"joins_wrong"`
-	JoinsUnknown     int           `json:"joins_unknown"`   // right inputs, but the report does not say which came last
-	SetApartShare    stat.Num      `json:"set_apart_share"` // of truth's ready, start and finish
+	// IntervalScore is stat.IntervalScore at scoreAlpha of the same; a missing boundary has none.
+	IntervalScore IntervalScore `json:"interval_score_us"`
+	// All are the errors of ready, start and finish pooled, those set apart included.
+	All           stat.Errors `json:"all_us"`
+	HopsMissed    int         `json:"hops_missed"`
+	HopsInvented  int         `json:"hops_invented"`
+	JoinsWrong    int         `json:"joins_wrong"`
+	JoinsUnknown  int         `json:"joins_unknown"`   // right inputs, but the report does not say which came last
+	SetApartShare stat.Num    `json:"set_apart_share"` // of truth's ready, start and finish
 }
 
 // IntervalWidth describes hi − lo.
@@ -73,6 +79,14 @@ type IntervalWidth struct {
 	P50 stat.Num `json:"p50"`
 	P99 stat.Num `json:"p99"`
 	Max stat.Num `json:"max"`
+}
+
+// IntervalScore describes interval scores.
+type IntervalScore struct {
+	N    int      `json:"n"`
+	Mean stat.Num `json:"mean"`
+	P50  stat.Num `json:"p50"`
+	P99  stat.Num `json:"p99"`
 }
 
 // AccuracyCounts say what the figures are made of.
@@ -145,8 +159,9 @@ type scorer struct {
 	recorder bool
 
 	hop, ready, start, finish errorSet
+	all                       errorSet // ready, start and finish with those set apart
 	coverage                  stat.Coverage
-	widths                    []float64
+	widths, scores            []float64
 	boundaries, setApart      int
 	identity, hopIdentity     map[correlate.Identity]int
 	timing, hopTiming         map[correlate.Timing]int
@@ -254,6 +269,7 @@ func (s *scorer) boundary(p correlate.Point, truth *int64, sets ...*errorSet) {
 	}
 	s.boundaries++
 	s.timing[timingOf(p)]++
+	s.all.boundary(p, truth, s.recorder)
 	// Against an engine's own recorder every cell is complete: nothing is set apart.
 	if !s.recorder && timingOf(p) == correlate.TimingBounded && p.RunnableUS != nil && *p.RunnableUS >= setApartUS {
 		s.setApart++
@@ -265,6 +281,9 @@ func (s *scorer) boundary(p correlate.Point, truth *int64, sets ...*errorSet) {
 	s.coverage.Add(truth != nil && covers(p, *truth))
 	if timingOf(p) == correlate.TimingBounded && p.LoNS != nil && p.HiNS != nil {
 		s.widths = append(s.widths, float64(*p.HiNS-*p.LoNS)/1e3)
+		if truth != nil { // relative to lo: nanoseconds since boot do not fit a float64's 53 bits for ever
+			s.scores = append(s.scores, stat.IntervalScore(0, float64(*p.HiNS-*p.LoNS)/1e3, float64(*truth-*p.LoNS)/1e3, scoreAlpha))
+		}
 	}
 }
 
@@ -313,13 +332,14 @@ func (s *scorer) oneHop(th *truthHop) {
 }
 
 func (s *scorer) result(runID string) *Accuracy {
-	w := stat.Of(s.widths, 0)
+	w, sc := stat.Of(s.widths, 0), stat.Of(s.scores, 0)
 	a := &Accuracy{
 		Schema: "stageline.accuracy/1", RunID: runID, Source: s.m.truth.source, Recorder: s.recorder,
 		Identity: identityShares(s.identity, s.visits), Timing: timingShares(s.timing, s.boundaries),
 		Figures: Figures{
 			Hop: s.hop.errors(), Ready: s.ready.errors(), Start: s.start.errors(), Finish: s.finish.errors(),
 			IntervalCoverage: s.coverage.Share(), IntervalWidth: IntervalWidth{w.N, w.P50, w.P99, w.Max},
+			IntervalScore: IntervalScore{sc.N, meanOf(s.scores), sc.P50, sc.P99}, All: s.all.errors(),
 			HopsMissed: s.missedHops + s.m.uncounted, HopsInvented: len(s.m.hopsInvented), JoinsWrong: s.wrong, JoinsUnknown: s.unknownLast,
 			SetApartShare: stat.Share(s.setApart, s.boundaries),
 		},
@@ -359,4 +379,15 @@ func sum(n map[correlate.Timing]int) (whole int) {
 		whole += k
 	}
 	return whole
+}
+
+func meanOf(values []float64) stat.Num {
+	if len(values) == 0 {
+		return stat.Unknown()
+	}
+	var whole float64
+	for _, v := range values {
+		whole += v
+	}
+	return stat.Num(whole / float64(len(values)))
 }

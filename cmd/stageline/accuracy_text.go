@@ -23,11 +23,16 @@ func accuracyText(out io.Writer, a *Accuracy) error {
 	fmt.Fprintf(w, "  visits    exact %s  paired %s  ordered %s  unknown %s\n", pct(a.Identity.Exact), pct(a.Identity.Paired), pct(a.Identity.Ordered), pct(a.Identity.Unknown))
 	fmt.Fprintf(w, "  times     seen %s  bounded %s  unknown %s of %d ready, start and finish; set apart %s\n", pct(a.Timing.Seen), pct(a.Timing.Bounded), pct(a.Timing.Unknown), c.Boundaries, pct(f.SetApartShare))
 	fmt.Fprintf(w, "  intervals cover %s; width p50 %s p99 %s µs (n %d)\n", pct(f.IntervalCoverage), us(f.IntervalWidth.P50), us(f.IntervalWidth.P99), f.IntervalWidth.N)
+	fmt.Fprintf(w, "  score     mean %s, p50 %s, p99 %s µs (interval score at %g %%: width, and %g times the distance of a miss; n %d)\n",
+		us(f.IntervalScore.Mean), us(f.IntervalScore.P50), us(f.IntervalScore.P99), 100*(1-scoreAlpha), 2/scoreAlpha, f.IntervalScore.N)
 	fmt.Fprintf(w, "\n  %-28s %7s %8s %10s %10s %10s %10s\n", "absolute error, µs", "n", "missing", "p50", "p90", "p99", "max")
 	errorRow(w, "hop (send and receive)", f.Hop)
 	errorRow(w, "ready", f.Ready)
 	errorRow(w, "start", f.Start)
 	errorRow(w, "finish", f.Finish)
+	if a.Counts.SetApart > 0 {
+		errorRow(w, "all three, with set apart", f.All)
+	}
 	for i := range a.Stages {
 		s := &a.Stages[i]
 		errorRow(w, s.Stage+" arrivals", s.Arrivals)

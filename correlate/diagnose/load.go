@@ -123,6 +123,9 @@ func together(r *correlate.Result, a *correlate.Activation) (most int) {
 	var changes []change
 	for _, m := range a.Members {
 		v := &r.Requests[m[0]].Visits[m[1]]
+		if v.Start.HiNS == nil || v.Finish.LoNS == nil {
+			continue
+		}
 		if from, to := *v.Start.HiNS, *v.Finish.LoNS; to > from {
 			changes = append(changes, change{ns: from, active: 1}, change{ns: to, active: -1})
 		}

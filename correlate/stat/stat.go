@@ -110,6 +110,13 @@ type Errors struct {
 	Max     Num `json:"max"`
 }
 
+// IntervalScore rates the interval [lo, hi] for a truth that should lie inside it with probability
+// 1−alpha: its width, and 2/alpha times the distance by which it misses the truth (Gneiting and
+// Raftery 2007, equation 43). Unit of its arguments; smaller is better.
+func IntervalScore(lo, hi, truth, alpha float64) float64 {
+	return hi - lo + 2/alpha*(max(0, lo-truth)+max(0, truth-hi))
+}
+
 // ErrorsOf sorts values in place and describes them together with missing infinite ones.
 func ErrorsOf(values []float64, missing int) Errors {
 	for range missing {

@@ -81,3 +81,14 @@ func TestSupport(t *testing.T) {
 		t.Fatal("coverage shares")
 	}
 }
+
+func TestIntervalScore(t *testing.T) {
+	for _, c := range []struct{ lo, hi, truth, want float64 }{
+		{10, 30, 10, 20}, {10, 30, 30, 20}, {10, 30, 20, 20},
+		{10, 30, 5, 20 + 200*5}, {10, 30, 31, 20 + 200}, {10, 10, 10, 0}, {10, 10, 11, 200},
+	} {
+		if got := IntervalScore(c.lo, c.hi, c.truth, 0.01); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("IntervalScore(%v, %v, %v) = %v, want %v", c.lo, c.hi, c.truth, got, c.want)
+		}
+	}
+}

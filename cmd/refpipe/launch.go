@@ -261,7 +261,7 @@ func (f *fleet) stop() {
 // sweep removes anonymous segments that killed workers left: the names carry
 // this run's prefix.
 func (f *fleet) sweep() {
-	left, _ := filepath.Glob("/dev/shm/psm_" + f.lay.top.Prefix + "????")
+	left, _ := filepath.Glob("/dev/shm/psm_" + f.lay.top.Prefix + "????????")
 	for _, path := range left {
 		os.Remove(path)
 	}

@@ -126,7 +126,7 @@ func TestTruthIsComplete(t *testing.T) {
 // leftover asserts that no segment of the run stays.
 func leftover(t *testing.T, s *session) {
 	t.Helper()
-	for _, pattern := range []string{"psm_" + s.top.Prefix + "????", "*req-*"} {
+	for _, pattern := range []string{"psm_" + s.top.Prefix + "????????", "*req-*"} {
 		if left, _ := filepath.Glob("/dev/shm/" + pattern); len(left) > 0 {
 			t.Errorf("segments left: %v", left)
 		}

@@ -79,12 +79,13 @@ static int fill(int fd, const uint8_t *p, size_t n)
 
 void shm_put_anon(struct msg *m, const uint8_t *p, size_t n)
 {
+	// Names are drawn wide: one that comes again soon could be unlinked for its predecessor.
 	static uint64_t counter;
 	char path[2 * SHM_NAME_MAX];
 	int fd;
 	do {
 		uint64_t h = draw("segment", conf.proc, (int)counter++) ^ (uint64_t)now_ns();
-		snprintf(m->shm, SHM_NAME_MAX, "psm_%s%04x", conf.prefix, (unsigned)(h * 0x9e3779b97f4a7c15ULL >> 48));
+		snprintf(m->shm, SHM_NAME_MAX, "psm_%s%08x", conf.prefix, (unsigned)(h * 0x9e3779b97f4a7c15ULL >> 32));
 		path_of(path, sizeof(path), m->shm);
 		fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	} while (fd < 0 && errno == EEXIST);

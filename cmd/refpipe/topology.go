@@ -190,7 +190,7 @@ func (t *Topology) drawStages(r *rand.Rand) {
 }
 
 // drawService draws the law of a stage. The laws balance the pipeline: a request asks about the same
-// of each stage's servers, 30 to 40 ms, so that without a fault no stage holds the others up at
+// of each stage's servers, 30 to 40 ms (half of each of two), so that without a fault no stage holds the others up at
 // concurrency 1 or 8. Latency differs all the same: the thinker serves several requests at once.
 func drawService(r *rand.Rand, role Role) Service {
 	s := Service{
@@ -205,11 +205,11 @@ func drawService(r *rand.Rand, role Role) Service {
 	}
 	switch role {
 	case RolePreprocess:
-		s.BaseUS, s.Filler = between(r, 32000, 38000), between(r, 512, 4096)
+		s.BaseUS, s.Filler = between(r, 29000, 34000), between(r, 512, 4096)
 	case RoleEncode:
 		s.BaseUS, s.Filler, s.Workers = between(r, 32000, 38000), between(r, 8<<10, 64<<10), between(r, 1, 2)
 	case RoleJoin:
-		s.BaseUS, s.Filler = between(r, 32000, 38000), between(r, 1024, 8192)
+		s.BaseUS, s.Filler = between(r, 27000, 32000), between(r, 1024, 8192)
 	case RoleThink:
 		s.BaseUS, s.PerSeqUS, s.Batch, s.Filler = between(r, 900, 1300), 1800, between(r, 3, 6), between(r, 16<<10, 64<<10)
 		s.Backlog = between(r, 6, 16)

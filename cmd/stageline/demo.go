@@ -68,7 +68,7 @@ func demoFlags(args []string, stdout io.Writer) (*demoOptions, error) {
 	fs.Float64Var(&o.load.Rate, "rate", 0, "requests per second (open loop) instead of a fixed concurrency")
 	fs.Uint64Var(&o.seed, "seed", 1, "of the pipeline's layout and service times and of the load")
 	fs.StringVar(&o.impl, "engine-impl", "c", "stage processes: c or python")
-	fs.StringArrayVar(&o.slow, "slow", nil, "make one place slow: stage=NAME[:FACTOR] (4 times) or hop=FROM:TO[:MS] (150 ms); repeatable")
+	fs.StringArrayVar(&o.slow, "slow", nil, "make one place slow: stage=NAME[:FACTOR] (5 times) or hop=FROM:TO[:MS] (150 ms); repeatable")
 	fs.StringVar(&o.stall, "stall-reader", "", "this stage stops reading 300 ms of every 1500")
 	fs.StringVar(&o.big, "big-payload", "", "FROM:TO[:MB]: a payload (55 MB) that FROM serialises byte by byte after its compute")
 	fs.IntVar(&o.dropPermille, "debug-drop", 0, "per mille of kernel records to drop on purpose (raises --max-loss unless given)")

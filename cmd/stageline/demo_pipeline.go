@@ -77,14 +77,14 @@ func startPipeline(ctx context.Context, o *demoOptions, truthPath string) (_ *pi
 	return p, p.awaitReady()
 }
 
-// slowWith adds how slow, where a --slow does not say it: four times the service of a stage, 150 ms
+// slowWith adds how slow, where a --slow does not say it: five times the service of a stage, 150 ms
 // for a hop. The pipeline asks 30 to 40 ms of each stage, so that both exceed all others clearly and
 // 200 requests still pass in well under a minute.
 func slowWith(s string) string {
 	kind, where, _ := strings.Cut(s, "=")
 	switch n := strings.Count(where, ":"); {
 	case kind == "stage" && n == 0:
-		return s + ":4"
+		return s + ":5"
 	case kind == "hop" && n == 1:
 		return s + ":150"
 	}

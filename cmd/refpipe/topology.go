@@ -190,8 +190,9 @@ func (t *Topology) drawStages(r *rand.Rand) {
 }
 
 // drawService draws the law of a stage. The laws balance the pipeline: a request asks about the same
-// of each stage's servers, 30 to 40 ms (half of each of two), so that without a fault no stage holds the others up at
-// concurrency 1 or 8. Latency differs all the same: the thinker serves several requests at once.
+// of each stage's servers, 30 to 40 ms (half of that where there are two), so that without a fault no
+// stage holds the others up at concurrency 1 or 8. Latency differs all the same: the thinker serves
+// several requests at once.
 func drawService(r *rand.Rand, role Role) Service {
 	s := Service{
 		CPUPermille:  pick(r, []int{0, 0, 20, 50}),
@@ -205,7 +206,7 @@ func drawService(r *rand.Rand, role Role) Service {
 	}
 	switch role {
 	case RolePreprocess:
-		s.BaseUS, s.Filler = between(r, 29000, 34000), between(r, 512, 4096)
+		s.BaseUS, s.Filler = between(r, 28000, 32000), between(r, 512, 4096)
 	case RoleEncode:
 		s.BaseUS, s.Filler, s.Workers = between(r, 32000, 38000), between(r, 8<<10, 64<<10), between(r, 1, 2)
 	case RoleJoin:
@@ -214,9 +215,9 @@ func drawService(r *rand.Rand, role Role) Service {
 		s.BaseUS, s.PerSeqUS, s.Batch, s.Filler = between(r, 900, 1300), 1800, between(r, 3, 6), between(r, 16<<10, 64<<10)
 		s.Backlog = between(r, 6, 16)
 	case RoleTalk:
-		s.BaseUS, s.Filler, s.Workers = between(r, 7000, 8500), between(r, 1024, 4096), between(r, 1, 2)
+		s.BaseUS, s.Filler, s.Workers = between(r, 5800, 6800), between(r, 1024, 4096), between(r, 1, 2)
 	case RoleVocode:
-		s.BaseUS, s.Filler = between(r, 7000, 8500), 2*pick(r, []int{1200, 1920, 2400})
+		s.BaseUS, s.Filler = between(r, 5800, 6800), 2*pick(r, []int{1200, 1920, 2400})
 	}
 	return s
 }

@@ -25,6 +25,8 @@ Needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE) and no GPU.
   stageline demo -o out/demo
   stageline demo -o out/slow --slow stage=NAME --seed 3
 
+The pipeline is balanced: with nothing made slow the verdict is inconclusive.
+
 An inconclusive verdict is a result here: the exit code is 5 only with --fail-inconclusive.
 
 `
@@ -195,6 +197,7 @@ type demoLoss struct {
 type demoBottleneck struct {
 	Kind   string `json:"kind"`
 	Where  string `json:"where"`
+	Cause  string `json:"cause"`
 	Reason string `json:"reason"`
 }
 
@@ -214,7 +217,7 @@ func (o *demoOptions) print(w io.Writer, r *export.Report, a *Accuracy) error {
 	return e.Encode(demoResult{
 		Requests: countSent(o.load.N, r), Identity: a.Identity, Timing: a.Timing, Accuracy: a.Figures,
 		Loss:       demoLoss{lost, stat.Num(share)},
-		Bottleneck: demoBottleneck{r.Verdict.Kind, r.Verdict.Where, r.Verdict.Reason},
+		Bottleneck: demoBottleneck{r.Verdict.Kind, r.Verdict.Where, r.Verdict.Cause, r.Verdict.Reason},
 	})
 }
 

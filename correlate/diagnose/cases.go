@@ -18,12 +18,13 @@ type spent struct {
 	width float64 // half the widths of the borders with other places
 }
 
-func (s *spent) total() float64 {
-	var sum float64
-	for _, us := range s.by {
-		sum += us
+func (s *spent) total() float64 { return sum(s.by) }
+
+func sum(by [parts]float64) (us float64) {
+	for _, v := range by {
+		us += v
 	}
-	return sum
+	return us
 }
 
 // collectCases takes the requests whose beginning was seen and whose both ends are known, in order

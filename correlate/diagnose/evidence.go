@@ -10,13 +10,14 @@ import (
 
 // Causes of a verdict: what the time at the place is.
 const (
-	CauseQueue    = "queue"    // stage: requests wait for it
-	CauseService  = "service"  // stage: it takes long, and nobody waits for it
-	CauseReader   = "reader"   // stage: it does not read what has arrived
-	CauseSender   = "sender"   // hop: the output is finished and not sent
-	CauseCrossing = "crossing" // hop: sent and not received
-	CausePayload  = "payload"  // hop: received, and the payload takes long to read
-	CauseLag      = "lag"      // client
+	CauseQueue     = "queue"     // stage: requests wait for it
+	CauseService   = "service"   // stage: it takes long, and nobody waits for it
+	CauseUndivided = "undivided" // stage: when it starts is not known
+	CauseReader    = "reader"    // stage: it does not read what has arrived
+	CauseSender    = "sender"    // hop: the output is finished and not sent
+	CauseCrossing  = "crossing"  // hop: sent and not received
+	CausePayload   = "payload"   // hop: received, and the payload takes long to read
+	CauseLag       = "lag"       // client
 )
 
 // Figure is one piece of evidence: a mean or a share over N visits, hops, processes or requests.
@@ -189,10 +190,10 @@ func (j *judge) found(s *Suspect, num Numbers) Verdict {
 	}
 	switch s.Kind {
 	case KindStage:
-		v.stage(s, what)
+		v.stage(s, what, num.Basis)
 		v.Evidence = stageFigures(j.result, s.Where)
 	case KindHop:
-		v.hop(s, what)
+		v.hop(s, what, num.Basis)
 		v.Evidence = hopFigures(j.result, s.Where)
 	default:
 		v.Cause, v.Evidence = CauseLag, []Figure{}
@@ -202,17 +203,30 @@ func (j *judge) found(s *Suspect, num Numbers) Verdict {
 	return v
 }
 
-func (v *Verdict) stage(s *Suspect, what string) {
+func ofWhich(basis string) string {
+	if basis == "slow" {
+		return " on the critical paths of the slow ones"
+	}
+	return " on the critical path"
+}
+
+func (v *Verdict) stage(s *Suspect, what, basis string) {
 	v.Cause = CauseQueue
 	v.Advice = "requests wait for it: look at its service time, its batch limit and its number of processes"
 	if s.QueueUS < s.ServiceUS {
 		v.Cause = CauseService
 		v.Advice = "nothing waits for it for long: look at what its service does, on a CPU and asleep"
 	}
-	v.Reason = fmt.Sprintf("waiting for it and its service %s: %.1f ms waiting and %.1f ms of service a request on the critical path", what, s.QueueUS/1e3, s.ServiceUS/1e3)
+	if s.UndividedUS > s.QueueUS+s.ServiceUS {
+		v.Cause = CauseUndivided
+		v.Advice = "when it starts on a request is not known: look at the grades of its visits and at the loss ledger"
+		v.Reason = fmt.Sprintf("it %s: %.1f ms a request that cannot be divided into waiting and service", what, s.UndividedUS/1e3)
+		return
+	}
+	v.Reason = fmt.Sprintf("it %s: %.1f ms waiting and %.1f ms of service a request%s", what, s.QueueUS/1e3, s.ServiceUS/1e3, ofWhich(basis))
 }
 
-func (v *Verdict) hop(s *Suspect, what string) {
+func (v *Verdict) hop(s *Suspect, what, basis string) {
 	from, to, _ := strings.Cut(s.Where, ":")
 	switch {
 	case s.SenderUS >= s.CrossingUS && s.SenderUS >= s.PayloadUS:
@@ -225,8 +239,8 @@ func (v *Verdict) hop(s *Suspect, what string) {
 		v.Cause = CauseCrossing
 		v.Advice = fmt.Sprintf("it lay in the channel, sent and not received: look at what the reading thread of %s waits for, and at the transport", to)
 	}
-	v.Reason = fmt.Sprintf("it %s: %.1f ms a request between the finished output and its send, %.1f ms from send to receive, %.1f ms until the payload is read",
-		what, s.SenderUS/1e3, s.CrossingUS/1e3, s.PayloadUS/1e3)
+	v.Reason = fmt.Sprintf("it %s: %.1f ms a request between the finished output and its send, %.1f ms from send to receive, %.1f ms until the payload is read%s",
+		what, s.SenderUS/1e3, s.CrossingUS/1e3, s.PayloadUS/1e3, ofWhich(basis))
 }
 
 // reader is a process that leaves messages unread although it has nothing else to do.

@@ -181,7 +181,13 @@ func (j *judge) slowOnes() (Verdict, string) {
 	if top.Kind == KindUnexplained || top.SlowShare < minTailShare || next != nil && top.SlowShare < minTailLead*next.SlowShare {
 		return Verdict{}, "the slow requests lose their time at several places"
 	}
-	return j.confirm(top, "slow", func(rows []int) (string, float64) {
+	inSlow := make([]*requestCase, 0, j.num.Tail)
+	for _, row := range rows[:j.num.Tail] {
+		inSlow = append(inSlow, j.cases[row])
+	}
+	what := *top
+	what.divide(j.t.places[top.column], inSlow) // of the slow ones: the mean of all hides what is theirs
+	return j.confirm(&what, "slow", func(rows []int) (string, float64) {
 		sub := *j.t
 		sub.total, sub.at = nil, nil
 		for _, r := range rows {

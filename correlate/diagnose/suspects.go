@@ -42,8 +42,7 @@ func (j *judge) suspects() []Suspect {
 	lo, hi := j.intervals()
 	out := make([]Suspect, 0, len(at))
 	for i, p := range j.t.places {
-		s := Suspect{Kind: p.kind, Where: p.where, Share: stat.Num(at[i] / whole), ShareLo: lo[i], ShareHi: hi[i], SlowShare: stat.Unknown(),
-			TotalUS: stat.Num(at[i]), column: i}
+		s := Suspect{Kind: p.kind, Where: p.where, Share: stat.Num(at[i] / whole), ShareLo: lo[i], ShareHi: hi[i], SlowShare: stat.Unknown(), column: i}
 		s.divide(p, j.cases)
 		out = append(out, s)
 	}
@@ -51,9 +50,11 @@ func (j *judge) suspects() []Suspect {
 	return out
 }
 
+// divide gives the parts of its time, and its widths, as means over cases.
 func (s *Suspect) divide(p place, cases []*requestCase) {
 	var by [parts]float64
 	width := 0.0
+	s.N = 0
 	for _, c := range cases {
 		sp := c.spent[p]
 		if sp == nil {
@@ -76,7 +77,7 @@ func (s *Suspect) divide(p place, cases []*requestCase) {
 	}
 	s.QueueUS, s.ServiceUS, s.SenderUS = figures[partQueue], figures[partService], figures[partSender]
 	s.CrossingUS, s.PayloadUS, s.UndividedUS = figures[partCrossing], figures[partPayload], figures[partUndivided]
-	s.WidthUS = stat.Num(width / n)
+	s.TotalUS, s.WidthUS = stat.Num(sum(by)/n), stat.Num(width/n)
 }
 
 // intervals are the 95 % intervals of the places' shares, from resamples of the requests.

@@ -45,6 +45,8 @@ func textSuspects(w io.Writer, n *diagnose.Numbers) {
 			figure(s.QueueUS), figure(s.ServiceUS), figure(s.SenderUS), figure(s.CrossingUS), figure(s.PayloadUS), figure(s.WidthUS), strconv.Itoa(s.N))
 	}
 	t.write(w)
-	fmt.Fprintf(w, "  means per request on the critical paths of %d requests; the first leads in %s of resamples; %s of the time unexplained\n",
-		n.Requests, share(n.Support), share(n.Unexplained))
+	fmt.Fprintf(w, "  means per request on the critical paths of %d requests; %s of their time is unexplained\n", n.Requests, share(n.Unexplained))
+	if n.Support.Known() {
+		fmt.Fprintf(w, "  the verdict's leads in both halves of the requests and in %s of resamples\n", share(n.Support))
+	}
 }

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/stageline/stageline/correlate"
@@ -78,7 +79,13 @@ func activity(r *correlate.Result, stage string) []Figure {
 	}
 	whole := span(r)
 	var busy, queue mean
-	for _, p := range by {
+	ids := make([]uint32, 0, len(by))
+	for id := range by {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids) // the sum must not depend on a map's order
+	for _, id := range ids {
+		p := by[id]
 		busy.add(float64(length(union(p.busy)))/float64(whole.to-whole.from), true)
 		queue.add(float64(length(union(p.queue)))/float64(whole.to-whole.from), true)
 	}
@@ -128,55 +135,80 @@ func stageFigures(r *correlate.Result, stage string) []Figure {
 		out = append(out, cpu.figure(stage+": of the service, on a CPU", "ms", 1e-3), runq.figure(stage+": of the service, waiting for a CPU", "ms", 1e-3),
 			blocked.figure(stage+": of the service, asleep", "ms", 1e-3))
 	}
-	return append(out, activity(r, stage)[0], activity(r, stage)[1], Figure{What: stage + ": ready, start and finish that are estimates with an interval", Unit: "%",
+	return append(append(out, activity(r, stage)...), Figure{What: stage + ": ready, start and finish that are estimates with an interval", Unit: "%",
 		Value: 100 * stat.Share(bounded, points), N: points - unknown, Unknown: unknown})
 }
 
-// hopFigures are of the data that went from one stage to another.
+// hopMeans are of the data that went from one stage to another.
+type hopMeans struct {
+	from, to                               string
+	sender, transit, payload, write, bytes mean
+	ends, seen                             int // sends and receives, and those that were seen
+}
+
+func (m *hopMeans) sent(q *correlate.RequestTimeline, v *correlate.Visit) {
+	for _, o := range v.Outputs {
+		h := &q.Hops[o]
+		if h.To != m.to || h.Send.NS == nil || v.Finish.NS == nil || *h.Send.NS < *v.Finish.NS {
+			continue // a chunk: the visit went on after it
+		}
+		m.sender.add(between(v.Finish, h.Send))
+	}
+}
+
+func (m *hopMeans) received(q *correlate.RequestTimeline, in *correlate.Input) {
+	if in.Hop < 0 || q.Hops[in.Hop].From != m.from {
+		return
+	}
+	h := &q.Hops[in.Hop]
+	m.transit.add(between(h.Send, h.Recv))
+	m.payload.add(between(h.Recv, in.InHand))
+	for _, p := range []correlate.Point{h.Send, h.Recv} {
+		m.ends++
+		if p.Timing == correlate.TimingSeen {
+			m.seen++
+		}
+	}
+	if h.ShmWrite != nil {
+		m.write.add(float64(h.ShmWrite[1]-h.ShmWrite[0])/1e3, true)
+	}
+	switch {
+	case h.ShmBytes != nil:
+		m.bytes.add(float64(*h.ShmBytes), true)
+	case h.Bytes != nil:
+		m.bytes.add(float64(*h.Bytes), true)
+	}
+}
+
 func hopFigures(r *correlate.Result, where string) []Figure {
 	from, to, _ := strings.Cut(where, ":")
-	var sender, transit, payload, write, bytes mean
+	m := hopMeans{from: from, to: to}
 	for i := range r.Requests {
 		q := &r.Requests[i]
 		for k := range q.Visits {
 			v := &q.Visits[k]
 			if v.Stage == from {
-				for _, o := range v.Outputs {
-					if h := &q.Hops[o]; h.To == to && h.Send.NS != nil && v.Finish.NS != nil && *h.Send.NS >= *v.Finish.NS {
-						sender.add(between(v.Finish, h.Send))
-					}
-				}
+				m.sent(q, v)
 			}
-			for _, in := range v.Inputs {
-				if v.Stage != to || in.Hop < 0 || q.Hops[in.Hop].From != from {
-					continue
-				}
-				h := &q.Hops[in.Hop]
-				transit.add(between(h.Send, h.Recv))
-				payload.add(between(h.Recv, in.InHand))
-				if h.ShmWrite != nil {
-					write.add(float64(h.ShmWrite[1]-h.ShmWrite[0])/1e3, true)
-				}
-				switch {
-				case h.ShmBytes != nil:
-					bytes.add(float64(*h.ShmBytes), true)
-				case h.Bytes != nil:
-					bytes.add(float64(*h.Bytes), true)
+			for n := range v.Inputs {
+				if v.Stage == to {
+					m.received(q, &v.Inputs[n])
 				}
 			}
 		}
 	}
 	out := []Figure{
-		sender.figure("output finished → send", "ms", 1e-3),
-		transit.figure("send → receive", "ms", 1e-3),
-		payload.figure("receive → payload read", "ms", 1e-3),
-		bytes.figure("payload", "MB", 1e-6),
+		m.sender.figure("output finished → send", "ms", 1e-3),
+		m.transit.figure("send → receive", "ms", 1e-3),
+		m.payload.figure("receive → payload read", "ms", 1e-3),
+		m.bytes.figure("payload", "MB", 1e-6),
 	}
-	if write.n > 0 {
-		out = append(out, write.figure("payload being written into shared memory", "ms", 1e-3))
+	if m.write.n > 0 {
+		out = append(out, m.write.figure("payload being written into shared memory", "ms", 1e-3))
 	}
-	out = append(out, stageFigures(r, from)[1], stageFigures(r, from)[2])
-	return append(out, activity(r, to)[0])
+	out = append(out, Figure{What: "sends and receives that were seen", Unit: "%", Value: 100 * stat.Share(m.seen, m.ends), N: m.ends})
+	sender := stageFigures(r, from)
+	return append(out, sender[1], sender[2], sender[len(sender)-1], activity(r, to)[0])
 }
 
 // found words a verdict on a place.

@@ -12,10 +12,10 @@ const (
 	longWaitBy  = 10         // and so many times its connector's median
 	burstNS     = int64(2e6) // receives so close to one another end the same pause
 	streamBytes = 1 << 20    // a larger message may arrive all the time that it is under way
-	// A stalled reader: part of the recording, pauses in each half of it, part of the messages' wait
+	// A stalled reader: part of the recording, pauses of which each half has some, part of the messages' wait
 	// in which nothing at all was read, part of the pauses in which the stage worked on nothing.
 	minUnread    = 0.05
-	minPauses    = 2
+	minPauses    = 3
 	minExclusive = 0.8
 	minIdle      = 0.5
 )
@@ -210,5 +210,5 @@ func (in *inbound) reader(tgid uint32, usual map[connectorKey]int64, whole inter
 }
 
 func (x *Reader) stalled() bool {
-	return x.Unread >= minUnread && x.halves[0] >= minPauses && x.halves[1] >= minPauses && x.Exclusive >= minExclusive && x.Idle >= minIdle
+	return x.Unread >= minUnread && x.Pauses >= minPauses && x.halves[0] > 0 && x.halves[1] > 0 && x.Exclusive >= minExclusive && x.Idle >= minIdle
 }

@@ -131,9 +131,11 @@ func stageFigures(r *correlate.Result, stage string) []Figure {
 		service.figure(stage+": service of a visit", "ms", 1e-3),
 		residency.figure(stage+": residency of a visit", "ms", 1e-3),
 	}
-	if cpu.n > 0 {
-		out = append(out, cpu.figure(stage+": of the service, on a CPU", "ms", 1e-3), runq.figure(stage+": of the service, waiting for a CPU", "ms", 1e-3),
-			blocked.figure(stage+": of the service, asleep", "ms", 1e-3))
+	for _, f := range []Figure{cpu.figure(stage+": of the service, on a CPU", "ms", 1e-3), runq.figure(stage+": of the service, waiting for a CPU", "ms", 1e-3),
+		blocked.figure(stage+": of the service, asleep", "ms", 1e-3)} {
+		if f.N > 0 {
+			out = append(out, f)
+		}
 	}
 	return append(append(out, activity(r, stage)...), Figure{What: stage + ": ready, start and finish that are estimates with an interval", Unit: "%",
 		Value: 100 * stat.Share(bounded, points), N: points - unknown, Unknown: unknown})

@@ -281,7 +281,7 @@ func (v *Verdict) hop(s *Suspect, what, basis string) {
 func (j *judge) reader() (Verdict, string) {
 	for i := range j.num.Readers {
 		x := &j.num.Readers[i]
-		if !x.stalled() {
+		if !x.stalled() || j.slowerHop(x) {
 			continue
 		}
 		v := Verdict{Kind: KindStage, Where: x.Stage, Cause: CauseReader, Numbers: j.num, Evidence: stageFigures(j.result, x.Stage)}
@@ -292,4 +292,22 @@ func (j *judge) reader() (Verdict, string) {
 		return v, ""
 	}
 	return Verdict{}, "no reader stalls"
+}
+
+// slowerHop says whether a hop to elsewhere takes more of the requests' time than all those to x do,
+// and enough to be the verdict itself.
+func (j *judge) slowerHop(x *Reader) bool {
+	var into, elsewhere stat.Num
+	for i := range j.all {
+		s := &j.all[i]
+		if s.Kind != KindHop {
+			continue
+		}
+		if _, to, _ := strings.Cut(s.Where, ":"); to == x.Stage {
+			into += s.Share
+		} else {
+			elsewhere = max(elsewhere, s.Share)
+		}
+	}
+	return elsewhere >= minHopShare && elsewhere > into
 }

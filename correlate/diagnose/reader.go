@@ -12,12 +12,16 @@ const (
 	longWaitBy  = 10         // and so many times its connector's median
 	burstNS     = int64(2e6) // receives so close to one another end the same pause
 	streamBytes = 1 << 20    // a larger message may arrive all the time that it is under way
-	// A stalled reader: part of the recording, pauses of which each half has some, part of the messages' wait
-	// in which nothing at all was read, part of the pauses in which the stage worked on nothing.
+	// A stalled reader: part of the recording, pauses, part of the unread time that each half of the
+	// recording has, part of the messages' wait in which nothing at all was read, part of the pauses
+	// in which the stage worked on nothing, and part in which no other process paused: when all do,
+	// the machine had no time for them.
 	minUnread    = 0.05
 	minPauses    = 3
+	minHalf      = 0.25
 	minExclusive = 0.8
 	minIdle      = 0.5
+	minAlone     = 0.5
 )
 
 // Reader is a process in whose channels messages lay long while it read from none of them.
@@ -27,12 +31,14 @@ type Reader struct {
 	Unread    stat.Num `json:"unread"`    // share of the time from the first entry to the last exit
 	Exclusive stat.Num `json:"exclusive"` // of the long waits, the share in which it read nothing else
 	Idle      stat.Num `json:"idle"`      // of the pauses, the share in which it worked on no request
+	Alone     stat.Num `json:"alone"`     // of the pauses, the share in which no other process paused
 	Messages  int      `json:"messages"`  // that waited long
 	Of        int      `json:"of"`        // received by it
 	Pauses    int      `json:"pauses"`
 	LongestUS stat.Num `json:"longest_us"` // pause
 
-	halves [2]int // pauses in each half of the time
+	halves [2]int64 // ns unread in each half of the time
+	unread []interval
 }
 
 type interval struct{ from, to int64 } // ns
@@ -105,6 +111,16 @@ func unreadTimes(r *correlate.Result) []Reader {
 		if x, ok := in.reader(tgid, usual, whole); ok {
 			out = append(out, x)
 		}
+	}
+	for i := range out {
+		others := []interval{}
+		for k := range out {
+			if k != i {
+				others = append(others, out[k].unread...)
+			}
+		}
+		x := &out[i]
+		x.Alone = stat.Num(1 - float64(overlap(x.unread, union(others)))/float64(length(x.unread)))
 	}
 	sort.Slice(out, func(a, b int) bool {
 		if out[a].Unread != out[b].Unread {
@@ -195,13 +211,12 @@ func (in *inbound) reader(tgid uint32, usual map[connectorKey]int64, whole inter
 			continue
 		}
 		x.Pauses++
-		half := 0
-		if v.from > whole.from+(whole.to-whole.from)/2 {
-			half = 1
-		}
-		x.halves[half]++
 		x.LongestUS = max(x.LongestUS, stat.Num(v.to-v.from)/1e3)
 	}
+	middle := whole.from + (whole.to-whole.from)/2
+	x.halves[0] = overlap(unread, []interval{{whole.from, middle}})
+	x.halves[1] = overlap(unread, []interval{{middle, whole.to}})
+	x.unread = unread
 	total := float64(length(unread))
 	x.Unread = stat.Num(total / float64(whole.to-whole.from))
 	x.Exclusive = stat.Num(total / float64(length(waits)))
@@ -210,5 +225,6 @@ func (in *inbound) reader(tgid uint32, usual map[connectorKey]int64, whole inter
 }
 
 func (x *Reader) stalled() bool {
-	return x.Unread >= minUnread && x.Pauses >= minPauses && x.halves[0] > 0 && x.halves[1] > 0 && x.Exclusive >= minExclusive && x.Idle >= minIdle
+	half := float64(min(x.halves[0], x.halves[1])) / float64(length(x.unread))
+	return x.Unread >= minUnread && x.Pauses >= minPauses && half >= minHalf && x.Exclusive >= minExclusive && x.Idle >= minIdle && x.Alone >= minAlone
 }

@@ -281,8 +281,11 @@ func (v *Verdict) hop(s *Suspect, what, basis string) {
 func (j *judge) reader() (Verdict, string) {
 	for i := range j.num.Readers {
 		x := &j.num.Readers[i]
-		if !x.stalled() || j.slowerHop(x) {
+		if !x.stalled() {
 			continue
+		}
+		if hop, not := j.hop(); not == "" && !strings.HasSuffix(hop.Where, ":"+x.Stage) {
+			continue // a hop to elsewhere takes more than what its pauses add to those that lead to it
 		}
 		v := Verdict{Kind: KindStage, Where: x.Stage, Cause: CauseReader, Numbers: j.num, Evidence: stageFigures(j.result, x.Stage)}
 		v.Reason = fmt.Sprintf("process %d of it does not read: %d of %d messages lay unread in its channels for long, in %d pauses (longest %.0f ms) that take %.0f %% of the time; "+
@@ -292,22 +295,4 @@ func (j *judge) reader() (Verdict, string) {
 		return v, ""
 	}
 	return Verdict{}, "no reader stalls"
-}
-
-// slowerHop says whether a hop to elsewhere takes more of the requests' time than all those to x do,
-// and enough to be the verdict itself.
-func (j *judge) slowerHop(x *Reader) bool {
-	var into, elsewhere stat.Num
-	for i := range j.all {
-		s := &j.all[i]
-		if s.Kind != KindHop {
-			continue
-		}
-		if _, to, _ := strings.Cut(s.Where, ":"); to == x.Stage {
-			into += s.Share
-		} else {
-			elsewhere = max(elsewhere, s.Share)
-		}
-	}
-	return elsewhere >= minHopShare && elsewhere > into
 }

@@ -234,14 +234,15 @@ func TestJudgeFollowsTheLastInput(t *testing.T) {
 	}
 }
 
-// stalled makes requests of which those sent to stage b in the first 300 of every 1500 ms are read at
-// the end of that time; busy keeps b at work meanwhile, other brings it messages meanwhile.
-func stalled(busy, other bool) *correlate.Result {
+// stalled makes 200 requests. Of the first `until`, those sent to stage b in the first `pause` of every
+// 1500 ms are read at the end of that time; busy keeps b at work meanwhile, other brings it messages
+// meanwhile.
+func stalled(until int, pause int64, busy, other bool) *correlate.Result {
 	steps := []step{{stage: "entry", work: flat(1)}, {stage: "a", work: flat(40)}, {stage: "b", work: flat(40)}, {stage: "c", work: flat(40)}}
 	send := func(i int) int64 { return int64(1+i)*70 + 41 }
 	steps[2].crossing = func(i int) int64 {
-		if in := send(i) % 1500; in < 300 {
-			return 300 - in
+		if in := send(i) % 1500; i < until && in < pause {
+			return pause - in
 		}
 		return 0
 	}
@@ -263,14 +264,35 @@ func stalled(busy, other bool) *correlate.Result {
 }
 
 func TestJudgeStalledReader(t *testing.T) {
+	together := stalled(200, 300, false, false) // and what is sent to c waits at the same times
+	for i := range together.Requests {
+		q := &together.Requests[i]
+		if h := q.Hops[1]; *h.Recv.NS-*h.Send.NS > 5*ms {
+			q.Hops = append(q.Hops, correlate.Hop{From: "z", To: "c", ToTGID: 400, Send: h.Send, Recv: h.Recv})
+			for at := *h.Send.NS - 1000*ms; at < *h.Send.NS; at += 100 * ms { // so that such a wait is not the usual one
+				q.Hops = append(q.Hops, correlate.Hop{From: "z", To: "c", ToTGID: 400, Send: seen(at), Recv: seen(at)})
+			}
+		}
+	}
+	elsewhere := stalled(200, 120, false, false) // a hop to elsewhere takes more
+	for i := range elsewhere.Requests {
+		q := &elsewhere.Requests[i]
+		d := 30 * ms
+		*q.Entry.NS, *q.Client.SentNS, *q.Client.PlannedNS = *q.Entry.NS-d, *q.Client.SentNS-d, *q.Client.PlannedNS-d
+		v := &q.Visits[0]
+		v.Arrival, v.Ready, v.Start, v.Finish = seen(*q.Entry.NS), seen(*q.Entry.NS), seen(*q.Entry.NS), seen(*q.Entry.NS+ms)
+	}
 	for _, c := range []struct {
 		name               string
 		r                  *correlate.Result
 		kind, where, cause string
 	}{
-		{"stalled", stalled(false, false), KindStage, "b", CauseReader},
-		{"it was at work", stalled(true, false), KindHop, "a:b", CauseCrossing},
-		{"it read others", stalled(false, true), KindHop, "a:b", CauseCrossing},
+		{"stalled", stalled(200, 300, false, false), KindStage, "b", CauseReader},
+		{"in one half only", stalled(100, 300, false, false), KindInconclusive, "", ""},
+		{"with another process", together, KindHop, "a:b", CauseCrossing},
+		{"a slower hop elsewhere", elsewhere, KindHop, "entry:a", CauseSender},
+		{"it was at work", stalled(200, 300, true, false), KindHop, "a:b", CauseCrossing},
+		{"it read others", stalled(200, 300, false, true), KindHop, "a:b", CauseCrossing},
 		{"every message waits", line(200, 70, nil, step{stage: "entry", work: flat(40)}, step{stage: "a", work: flat(40)}, step{stage: "b", crossing: flat(25), work: flat(40)},
 			step{stage: "c", work: flat(40)}), KindHop, "a:b", CauseCrossing},
 	} {

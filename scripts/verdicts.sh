@@ -46,7 +46,8 @@ for seed in "${seeds[@]}"; do
 	done
 	hop=${stages[4]}:${stages[5]}
 	try hop "$seed" hop "$hop" crossing -n "$n" -c "$c" --slow "hop=$hop"
-	try reader "$seed" stage "${stages[4]}" reader -n "$n" -c "$c" --stall-reader "${stages[4]}"
+	# It stops every 1.5 s, and a verdict needs three of its pauses.
+	try reader "$seed" stage "${stages[4]}" reader -n "$((n < 150 ? 150 : n))" -c "$c" --stall-reader "${stages[4]}"
 	big=$(edge "$seed" -1)
 	# A chunked output is sent while its stage goes on: its serialisation is not between finish and send.
 	[ "${big%%:*}" != "${stages[5]}" ] || big=$(edge "$seed" -2)

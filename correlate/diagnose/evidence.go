@@ -12,7 +12,7 @@ import (
 // Causes of a verdict: what the time at the place is.
 const (
 	CauseQueue     = "queue"     // stage: requests wait for it
-	CauseService   = "service"   // stage: it takes long, and nobody waits for it
+	CauseService   = "service"   // stage: it takes longer than the wait for it
 	CauseUndivided = "undivided" // stage: when it starts is not known
 	CauseReader    = "reader"    // stage: it does not read what has arrived
 	CauseSender    = "sender"    // hop: the output is finished and not sent
@@ -249,7 +249,7 @@ func (v *Verdict) stage(s *Suspect, what, basis string) {
 	v.Advice = "requests wait for it: look at its service time, its batch limit and its number of processes"
 	if s.QueueUS < s.ServiceUS {
 		v.Cause = CauseService
-		v.Advice = "nothing waits for it for long: look at what its service does, on a CPU and asleep"
+		v.Advice = "its service takes longer than the wait for it: look at what it does, on a CPU and asleep"
 	}
 	if s.UndividedUS > s.QueueUS+s.ServiceUS {
 		v.Cause = CauseUndivided

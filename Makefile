@@ -2,7 +2,7 @@
 GO ?= go
 PYTHON ?= .tools/venv/bin/python
 
-.PHONY: all build generate check test demo bench venv clean
+.PHONY: all build generate check test demo verdicts bench venv clean
 
 all: build
 
@@ -24,6 +24,9 @@ venv: ## Python with pyzmq for the tests on real libzmq
 
 demo: build ## the whole tool on the reference pipeline; writes out/demo
 	scripts/demo.sh
+
+verdicts: build ## does the verdict name what was made slow: SEEDS="1 2 3" for more; about 3 minutes a seed
+	scripts/verdicts.sh
 
 bench: build
 	scripts/bench.sh

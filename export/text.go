@@ -82,24 +82,6 @@ func lossSpan(l *correlate.LossEntry) string {
 	return fmt.Sprintf("%.1f", float64(l.ToNS-l.FromNS)/1e6)
 }
 
-func textVerdict(w io.Writer, v *diagnose.Verdict) {
-	section(w, "VERDICT  %s", strings.TrimSpace(v.Kind+" "+printable(v.Where)))
-	for _, line := range wrap(printable(v.Reason), lineWidth-2) {
-		fmt.Fprintf(w, "  %s\n", line)
-	}
-	if len(v.Numbers.Suspects) == 0 {
-		return
-	}
-	t := table{left: 2}
-	t.add("suspect", "", "share", "excess µs", "queue µs", "total µs", "floor µs", "n", "n?")
-	for _, s := range v.Numbers.Suspects {
-		t.add(s.Kind, printable(s.Where), fmt.Sprintf("%.1f %%", 100*s.Share), figure(s.ExcessUS), figure(s.QueueUS), figure(s.TotalUS), figure(s.FloorUS),
-			strconv.Itoa(s.TailWith), strconv.Itoa(s.TailLack))
-	}
-	t.write(w)
-	fmt.Fprintf(w, "  means per request over the %d slowest of %d; same suspect in %s of resamples\n", v.Numbers.Tail, v.Numbers.Requests, share(v.Numbers.Support))
-}
-
 func share(n stat.Num) string {
 	if !n.Known() {
 		return "-"

@@ -138,6 +138,9 @@ func (l *layout) faultLines(p Proc, line func(string, ...any)) {
 	if f.SlowMS != 0 {
 		line("slow %d %d %d", f.SlowFrom, f.SlowTo, f.SlowMS)
 	}
+	if f.BigMB != 0 {
+		line("big %d %d %d", f.BigFrom, f.BigTo, f.BigMB*1_000_000)
+	}
 	line("drop %d", f.DropChunk)
 	if f.RepeatSamples {
 		line("repeat 1")

@@ -38,6 +38,8 @@
 // in the receiver's socket for so long before it is read; the first message of
 // each connection passes, for it tells who sends there, and Python stages delay
 // after libzmq has read. A stalled reader reads nothing for 300 of every 1500 ms.
+// A big payload is serialised byte by byte in the loop thread once compute has finished, and copied
+// like any other; its receiver drops it again. Only stages in C make one.
 // A killed worker fails the requests in flight, and all later ones if its stage
 // has no second process.
 package main

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -90,6 +91,67 @@ func TestStalledReader(t *testing.T) {
 	v := hopTimes(s.stop(), s.top.Stages[4].Name, think)
 	if longest := time.Duration(slices.Max(v)); longest < 60*time.Millisecond || longest > 500*time.Millisecond {
 		t.Errorf("longest of %d hops into the stalled reader is %v, want at most 300 ms and most of it", len(v), longest)
+	}
+}
+
+// Its sender is done with the request and does not send; the receiver takes the payload off again, so
+// that nothing after it is slow.
+func TestBigPayload(t *testing.T) {
+	top, err := Draw(1, "full")
+	must(t, err)
+	tried := map[string]bool{}
+	for _, e := range top.Edges { // in shared memory by either name, inline on a socket, in a pipe
+		kind := carrierNames[e.Carrier] + dataNames[e.Data]
+		if e.From == 0 || e.To == 0 || e.Carrier == CarrierMemory || tried[kind] {
+			continue
+		}
+		tried[kind] = true
+		from, to := top.NameOf(e.From), top.NameOf(e.To)
+		t.Run(fmt.Sprintf("%s-%s-%s", carrierNames[e.Carrier], dataNames[e.Data], from), func(t *testing.T) {
+			s := begin(t, "--seed", "1", "--big-payload", from+":"+to+":20")
+			for i := range 2 {
+				if r := s.chat(fmt.Sprintf("req-%d", i), nil); !r.done || r.failure != "" || r.samples != r.chunks*s.top.Stages[7].Service.Filler/2 {
+					t.Fatalf("reply: %+v", r)
+				}
+			}
+			f := s.stop()
+			late, others := []int64{}, []int64{}
+			for _, v := range f.visits {
+				if v.Stage == from && v.Chunk == nil {
+					late = append(late, v.Departure-v.Finish)
+				} else if v.Stage != from {
+					others = append(others, v.Departure-v.Finish)
+				}
+			}
+			if e.From != 6 && median(late) < 20*time.Millisecond { // a talker's visit goes on meanwhile
+				t.Errorf("%s sends %v after its finish, want 20 ms or more", from, median(late))
+			}
+			if median(others) > 10*time.Millisecond {
+				t.Errorf("the others send %v after their finish", median(others))
+			}
+		})
+	}
+}
+
+func TestFaultsThatCannotBe(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"--slow", "stage=api:3"}, "the entry computes nothing"},
+		{[]string{"--slow", "hop=wave_out:frontend:20"}, "no edge between processes from wave_out to frontend"},
+		{[]string{"--big-payload", "llm:api:20"}, "want two stages"},
+		{[]string{"--big-payload", "llm:talker"}, "want FROM:TO:MB"},
+		{[]string{"--big-payload", "llm:talker:9999"}, "want 1 to 256 megabytes"},
+		{[]string{"--big-payload", "talker:llm:20"}, "no edge between processes from talker to llm"},
+	} {
+		o, err := parseOptions(append([]string{"--seed", "1"}, c.args...))
+		must(t, err)
+		top, err := Draw(o.seed, o.topology)
+		must(t, err)
+		if _, err := o.faults(top); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v: %v, want %q", c.args, err, c.says)
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ type options struct {
 	seed                       uint64
 	impl, dir, truth, topology string
 	slow                       []string
-	stall, kill                string
+	stall, kill, big           string
 	drop, truthRecords         int
 	repeat, describe, noNoise  bool
 	polled                     bool
@@ -40,6 +40,7 @@ func parseOptions(args []string) (*options, error) {
 	fs.StringVar(&o.topology, "topology", "full", "full, merged (two stages in a process) or small (no audio)")
 	fs.StringArrayVar(&o.slow, "slow", nil, "fault: stage=NAME:FACTOR or hop=FROM:TO:MS")
 	fs.StringVar(&o.stall, "stall-reader", "", "fault: this stage stops reading 300 ms of every 1500")
+	fs.StringVar(&o.big, "big-payload", "", "fault: FROM:TO:MB, a payload that FROM serialises byte by byte once its compute has finished")
 	fs.StringVar(&o.kill, "kill-worker", "", "fault: STAGE:AFTER_N kills its first process at activation N")
 	fs.IntVar(&o.drop, "drop-chunk", -1, "fault: the talker drops this chunk of every request")
 	fs.BoolVar(&o.repeat, "repeat-samples", false, "fault: the vocoder repeats samples at chunk borders")
@@ -57,6 +58,9 @@ func parseOptions(args []string) (*options, error) {
 	}
 	if o.impl != "c" && o.impl != "python" {
 		return nil, fmt.Errorf("impl %q: want c or python", o.impl)
+	}
+	if o.big != "" && o.impl != "c" {
+		return nil, errors.New("big payload: only the stages in C make one; use --impl c")
 	}
 	return o, nil
 }
@@ -93,6 +97,11 @@ func (o *options) faults(t *Topology) (*Faults, error) {
 			return nil, err
 		}
 		f.StallStage = s.Index
+	}
+	if o.big != "" {
+		if err := f.applyBig(t, o.big); err != nil {
+			return nil, err
+		}
 	}
 	if o.kill != "" {
 		if err := f.applyKill(t, o.kill); err != nil {

@@ -25,6 +25,8 @@ Needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE) and no GPU.
   stageline demo -o out/demo
   stageline demo -o out/slow --slow stage=NAME --seed 3
 
+The pipeline is balanced: with nothing made slow the verdict is inconclusive.
+
 An inconclusive verdict is a result here: the exit code is 5 only with --fail-inconclusive.
 
 `
@@ -33,6 +35,7 @@ type demoOptions struct {
 	reportFlags
 	dir, refpipe, impl string
 	slow               []string
+	stall, big         string
 	seed               uint64
 	load               loadgen.Config
 	dropPermille       int
@@ -67,7 +70,9 @@ func demoFlags(args []string, stdout io.Writer) (*demoOptions, error) {
 	fs.Float64Var(&o.load.Rate, "rate", 0, "requests per second (open loop) instead of a fixed concurrency")
 	fs.Uint64Var(&o.seed, "seed", 1, "of the pipeline's layout and service times and of the load")
 	fs.StringVar(&o.impl, "engine-impl", "c", "stage processes: c or python")
-	fs.StringArrayVar(&o.slow, "slow", nil, "make one place slow: stage=NAME[:FACTOR] or hop=FROM:TO[:MS]; repeatable")
+	fs.StringArrayVar(&o.slow, "slow", nil, "make one place slow: stage=NAME[:FACTOR] (5 times) or hop=FROM:TO[:MS] (150 ms); repeatable")
+	fs.StringVar(&o.stall, "stall-reader", "", "this stage stops reading 300 ms of every 1500")
+	fs.StringVar(&o.big, "big-payload", "", "FROM:TO[:MB]: a payload (55 MB) that FROM serialises byte by byte after its compute")
 	fs.IntVar(&o.dropPermille, "debug-drop", 0, "per mille of kernel records to drop on purpose (raises --max-loss unless given)")
 	fs.StringVar(&o.refpipe, "refpipe", "", "the reference pipeline; default: refpipe beside this program")
 	o.add(fs)
@@ -192,6 +197,7 @@ type demoLoss struct {
 type demoBottleneck struct {
 	Kind   string `json:"kind"`
 	Where  string `json:"where"`
+	Cause  string `json:"cause"`
 	Reason string `json:"reason"`
 }
 
@@ -211,7 +217,7 @@ func (o *demoOptions) print(w io.Writer, r *export.Report, a *Accuracy) error {
 	return e.Encode(demoResult{
 		Requests: countSent(o.load.N, r), Identity: a.Identity, Timing: a.Timing, Accuracy: a.Figures,
 		Loss:       demoLoss{lost, stat.Num(share)},
-		Bottleneck: demoBottleneck{r.Verdict.Kind, r.Verdict.Where, r.Verdict.Reason},
+		Bottleneck: demoBottleneck{r.Verdict.Kind, r.Verdict.Where, r.Verdict.Cause, r.Verdict.Reason},
 	})
 }
 

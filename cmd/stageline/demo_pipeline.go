@@ -51,6 +51,12 @@ func startPipeline(ctx context.Context, o *demoOptions, truthPath string) (_ *pi
 	for _, s := range o.slow {
 		args = append(args, "-slow", slowWith(s))
 	}
+	if o.stall != "" {
+		args = append(args, "-stall-reader", o.stall)
+	}
+	if o.big != "" {
+		args = append(args, "-big-payload", bigWith(o.big))
+	}
 	cmd := exec.CommandContext(ctx, o.refpipe, args...)
 	cmd.Stderr = p.log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -71,15 +77,24 @@ func startPipeline(ctx context.Context, o *demoOptions, truthPath string) (_ *pi
 	return p, p.awaitReady()
 }
 
-// slowWith adds how slow, where a --slow does not say it: eight times the service of a stage, 20 ms
-// for a hop.
+// slowWith adds how slow, where a --slow does not say it: five times the service of a stage, 150 ms
+// for a hop. The pipeline asks 30 to 40 ms of each stage, so that both exceed all others clearly and
+// 200 requests still pass in well under a minute.
 func slowWith(s string) string {
 	kind, where, _ := strings.Cut(s, "=")
 	switch n := strings.Count(where, ":"); {
 	case kind == "stage" && n == 0:
-		return s + ":8"
+		return s + ":5"
 	case kind == "hop" && n == 1:
-		return s + ":20"
+		return s + ":150"
+	}
+	return s
+}
+
+// bigWith adds the size, in megabytes, where a --big-payload does not say it.
+func bigWith(s string) string {
+	if strings.Count(s, ":") == 1 {
+		return s + ":55"
 	}
 	return s
 }

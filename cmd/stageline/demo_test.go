@@ -38,7 +38,7 @@ while :; do read -r x || sleep 0.01; done </dev/null
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(truthPath)
-	if err != nil || !strings.Contains(string(b), "-seed 7 -impl c -dir "+p.work+" -truth "+truthPath+" -slow stage=x:8") {
+	if err != nil || !strings.Contains(string(b), "-seed 7 -impl c -dir "+p.work+" -truth "+truthPath+" -slow stage=x:5") {
 		t.Fatalf("truth %q, %v", b, err)
 	}
 	if _, err := os.Stat(p.work); !os.IsNotExist(err) {

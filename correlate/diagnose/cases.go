@@ -6,133 +6,120 @@ import (
 	"github.com/stageline/stageline/correlate"
 )
 
-// place is where time can go: a stage by name, a hop as FROM:TO.
-type place struct{ kind, where string }
-
-// spent is a request's time at one place, µs. Times of overlapping visits or hops are counted once.
-type spent struct {
-	queue float64 // stages: ready → start
-	work  float64 // stages: start → finish; hops: hand-over → receipt
-	known bool    // false: it went there, but no time of it is known
-}
-
-// requestCase is one complete request as the judge sees it.
+// requestCase is one complete request as the judge sees it: its time, divided over places.
 type requestCase struct {
-	index int     // position in the timeline, which is order of time
-	total float64 // end-to-end, µs
-	spent map[place]spent
+	total float64 // µs, planned time (else first write, else entry) to end
+	spent map[place]*spent
 }
 
-// interval is [from, to) in ns.
-type interval struct{ from, to int64 }
+// spent is a request's time on its critical path at one place, µs.
+type spent struct {
+	by    [parts]float64
+	width float64 // half the widths of the borders with other places
+}
 
-// union is the length of the union of intervals, in microseconds; it sorts them.
-func union(iv []interval) float64 {
-	sort.Slice(iv, func(a, b int) bool { return iv[a].from < iv[b].from })
-	var sum, end int64
-	for i, v := range iv {
-		if i == 0 || v.from > end {
-			end = v.from
-		}
-		if v.to > end {
-			sum += v.to - end
-			end = v.to
-		}
+func (s *spent) total() float64 { return sum(s.by) }
+
+func sum(by [parts]float64) (us float64) {
+	for _, v := range by {
+		us += v
 	}
-	return float64(sum) / 1e3
+	return us
 }
 
-// collectCases takes the requests whose beginning was seen and whose end-to-end time is known.
+// collectCases takes the requests whose beginning was seen and whose both ends are known, in order
+// of time.
 func collectCases(r *correlate.Result) (cases []*requestCase, leftOut int) {
 	for i := range r.Requests {
 		q := &r.Requests[i]
-		total, ok := endToEnd(q)
-		if q.InFlight || !ok || total <= 0 {
+		path, ok := criticalPath(q)
+		if q.InFlight || !ok {
 			leftOut++
 			continue
 		}
-		c := &requestCase{index: i, total: total, spent: map[place]spent{}}
-		c.stages(q)
-		c.hops(q)
-		c.client(q)
+		c := &requestCase{spent: map[place]*spent{}}
+		for _, s := range path {
+			us := float64(s.to-s.from) / 1e3
+			c.total += us
+			sp := c.spent[s.place]
+			if sp == nil {
+				sp = &spent{}
+				c.spent[s.place] = sp
+			}
+			sp.by[s.part] += us
+			sp.width += float64(s.width) / 1e3
+		}
 		cases = append(cases, c)
 	}
 	return cases, leftOut
 }
 
-// endToEnd is from the planned time (else the first write) to the end of the reply at the client,
-// or the engine's own entry to exit when there is no client record.
-func endToEnd(q *correlate.RequestTimeline) (float64, bool) {
-	if c := q.Client; c != nil {
-		from := c.SentNS
-		if c.PlannedNS != nil {
-			from = c.PlannedNS
-		}
-		if us, ok := betweenNS(from, c.EndNS); ok {
-			return us, true
-		}
-	}
-	return deref(q.JCTUS)
+// table is the cases in rows of figures, one column a place, so that resampling is a sum over rows.
+type table struct {
+	places []place
+	total  []float64   // by case
+	at     [][]float64 // by case, then by place
 }
 
-func (c *requestCase) stages(q *correlate.RequestTimeline) {
-	queue, work, seen := map[string][]interval{}, map[string][]interval{}, map[string]bool{}
-	for i := range q.Visits {
-		v := &q.Visits[i]
-		seen[v.Stage] = true
-		if v.Ready.NS != nil && v.Start.NS != nil {
-			queue[v.Stage] = append(queue[v.Stage], interval{*v.Ready.NS, *v.Start.NS})
-		}
-		if v.Start.NS != nil && v.Finish.NS != nil {
-			work[v.Stage] = append(work[v.Stage], interval{*v.Start.NS, *v.Finish.NS})
-		}
-	}
-	for name := range seen {
-		c.spent[place{KindStage, name}] = spent{
-			queue: union(queue[name]), work: union(work[name]),
-			known: len(queue[name])+len(work[name]) > 0,
+func newTable(cases []*requestCase) *table {
+	t := &table{}
+	column := map[place]int{}
+	for _, c := range cases {
+		for p := range c.spent {
+			if _, ok := column[p]; !ok {
+				column[p] = 0
+				t.places = append(t.places, p)
+			}
 		}
 	}
+	sort.Slice(t.places, func(a, b int) bool { return t.places[a].label() < t.places[b].label() })
+	for i, p := range t.places {
+		column[p] = i
+	}
+	for _, c := range cases {
+		row := make([]float64, len(t.places))
+		for p, s := range c.spent {
+			row[column[p]] = s.total()
+		}
+		t.total, t.at = append(t.total, c.total), append(t.at, row)
+	}
+	return t
 }
 
-func (c *requestCase) hops(q *correlate.RequestTimeline) {
-	cross, seen := map[string][]interval{}, map[string]bool{}
-	for i := range q.Hops {
-		h := &q.Hops[i]
-		where := h.From + ":" + h.To
-		seen[where] = true
-		if h.Send.NS == nil || h.Recv.NS == nil {
-			continue
+// means are the mean time at each place and the mean whole time of some rows.
+func (t *table) means(rows []int) (at []float64, whole float64) {
+	at = make([]float64, len(t.places))
+	for _, r := range rows {
+		whole += t.total[r]
+		for i, us := range t.at[r] {
+			at[i] += us
 		}
-		cross[where] = append(cross[where], interval{handedOver(q, h), *h.Recv.NS})
 	}
-	for where := range seen {
-		c.spent[place{KindHop, where}] = spent{work: union(cross[where]), known: len(cross[where]) > 0}
+	n := float64(len(rows))
+	for i := range at {
+		at[i] /= n
 	}
+	return at, whole / n
 }
 
-// handedOver is when the sender was done with what the hop carries: the finish of the visit whose
-// output it is (sent after finish and not after departure), else the send itself. Time between
-// finish and send is the hop's, not the stage's: the output waits for a credit or a writer.
-func handedOver(q *correlate.RequestTimeline, h *correlate.Hop) int64 {
-	send := *h.Send.NS
-	from := send
-	for i := range q.Visits {
-		v := &q.Visits[i]
-		if v.Stage != h.From || v.TGID != h.FromTGID || v.Finish.NS == nil || v.Departure.NS == nil {
-			continue
-		}
-		if *v.Finish.NS <= send && send <= *v.Departure.NS && (from == send || *v.Finish.NS > from) {
-			from = *v.Finish.NS
-		}
-	}
-	return from
+// bySpan are the rows in order of their whole time, slowest first.
+func (t *table) bySpan() []int {
+	rows := all(len(t.total))
+	sort.SliceStable(rows, func(a, b int) bool { return t.total[rows[a]] > t.total[rows[b]] })
+	return rows
 }
 
-func (c *requestCase) client(q *correlate.RequestTimeline) {
-	if q.Client == nil || q.Client.PlannedNS == nil {
-		return
+func all(n int) []int {
+	rows := make([]int, n)
+	for i := range rows {
+		rows[i] = i
 	}
-	lag, ok := betweenNS(q.Client.PlannedNS, q.Client.SentNS)
-	c.spent[place{KindClient, "send lag"}] = spent{work: max(0, lag), known: ok}
+	return rows
+}
+
+func (p place) label() string {
+	if p.where == "" {
+		return p.kind
+	}
+	return p.kind + " " + p.where
 }

@@ -2,230 +2,197 @@ package diagnose
 
 import (
 	"fmt"
-	"math"
-	"sort"
 
 	"github.com/stageline/stageline/correlate"
 	"github.com/stageline/stageline/correlate/stat"
 )
 
-// Kinds of verdict.
+// Kinds of verdict and of suspect. Unexplained is a suspect only.
 const (
 	KindStage        = "stage"
 	KindHop          = "hop"
 	KindClient       = "client"
+	KindUnexplained  = "unexplained"
 	KindInconclusive = "inconclusive"
 )
 
-// What a verdict needs. They are rules of thumb, printed with each verdict, not measured constants.
+// What a verdict needs. They are rules of thumb, the same for every engine and load, and printed with
+// the verdict they led to.
 const (
-	minRequests = 20   // fewer say nothing about a tail
-	minShare    = 0.20 // of the tail's time that a suspect's excess must take
-	minLead     = 1.25 // times the runner-up's
-	minSupport  = 0.80 // of the resamples of the tail in which the suspect must win
-	rounds      = 200
+	minRequests = 20
+	// A stage does work, so that some stage always takes most of the time: it is named when it takes
+	// a third of it, and twice as much as the next.
+	minShare = 1.0 / 3
+	minLead  = 2
+	// A hop does none: a tenth of the time is much, and the other hops show what hops cost here.
+	minHopShare = 0.10
+	minHopLead  = 3
+	// The slow requests are asked about on their own when they take twice the time of the fast half.
+	minTailRatio = 2
+	minTailShare = 0.5
+	minTailLead  = 2
+	minSupport   = 0.90 // of the resamples of the requests, in which the place must lead
+	maxWidth     = 0.5  // of a place's time, that may be the widths of its borders
+	rounds       = 200
 )
 
-// Suspect is a place where time can go, with its excess over the tail requests.
-//
-// The excess of a stage in one request is the time the request stood ready before it (union of
-// [ready, start] over its visits) plus the service time beyond the stage's own fast service (the
-// 10th percentile over all requests). The excess of a hop is its time from hand-over to receipt
-// beyond the fast one of the same connector. The client's is the time a request was sent later
-// than planned.
-type Suspect struct {
-	Kind     string   `json:"kind"`
-	Where    string   `json:"where"`
-	Share    stat.Num `json:"share"`      // sum of excess ÷ sum of the tail requests' time
-	ExcessUS stat.Num `json:"excess_us"`  // mean per tail request
-	QueueUS  stat.Num `json:"queue_us"`   // mean queue wait per tail request; hops: null
-	TotalUS  stat.Num `json:"total_us"`   // mean time spent there per tail request
-	FloorUS  stat.Num `json:"floor_us"`   // fast service or crossing, subtracted
-	TailWith int      `json:"tail_with"`  // tail requests in which it was determined
-	TailLack int      `json:"tail_lacks"` // tail requests that went there without times
-}
-
-// Verdict names where the time of the slow requests went, or says that nothing stands out.
+// Verdict names what holds requests up, or says that nothing stands out.
 type Verdict struct {
-	Kind    string  `json:"kind"`
-	Where   string  `json:"where"`
-	Reason  string  `json:"reason"`
-	Numbers Numbers `json:"numbers"`
+	Kind   string `json:"kind"`
+	Where  string `json:"where"`
+	Cause  string `json:"cause,omitempty"`
+	Reason string `json:"reason"`
+	Advice string `json:"advice"` // what to look at next
+	// Evidence is what was measured at the place itself.
+	Evidence []Figure `json:"evidence"`
+	Numbers  Numbers  `json:"numbers"`
 }
 
 // Numbers are the figures behind a verdict.
 type Numbers struct {
-	Requests  int       `json:"requests"` // complete requests judged
-	LeftOut   int       `json:"left_out"` // in flight at attach, or without an end-to-end time
-	Tail      int       `json:"tail"`     // slowest tenth, at least 10 requests
-	TailUS    stat.Num  `json:"tail_us"`  // mean end-to-end time of the tail
-	MedianUS  stat.Num  `json:"median_us"`
-	Support   stat.Num  `json:"support"` // share of resamples that give the same suspect
-	HalfFirst string    `json:"half_first"`
-	HalfLast  string    `json:"half_last"` // first suspect of the tail's earlier and later half
-	Suspects  []Suspect `json:"suspects"`  // by share, at most five
+	Requests    int       `json:"requests"` // complete requests judged
+	LeftOut     int       `json:"left_out"` // in flight at attach, or without a known end
+	MeanUS      stat.Num  `json:"mean_us"`  // whole time of the requests judged
+	MedianUS    stat.Num  `json:"median_us"`
+	Tail        int       `json:"tail"`        // slowest tenth, at least 10 requests
+	TailUS      stat.Num  `json:"tail_us"`     // their mean whole time
+	FastUS      stat.Num  `json:"fast_us"`     // mean whole time of the faster half
+	Unexplained stat.Num  `json:"unexplained"` // share of the time in no visit and no hop
+	Basis       string    `json:"basis"`       // what Suspects compares: "all", "slow" or ""
+	Support     stat.Num  `json:"support"`     // share of resamples in which the first suspect leads
+	HalfFirst   string    `json:"half_first"`  // first suspect among the earlier half of the requests
+	HalfLast    string    `json:"half_last"`   // and among the later
+	Suspects    []Suspect `json:"suspects"`    // by share of all requests' time, at most six
+	Readers     []Reader  `json:"readers"`     // processes that left messages unread
 }
 
-// Judge weighs the suspects over the slowest requests. The verdict must be the same in both halves
-// of the tail in order of time and in most resamples of it, or it is inconclusive.
+// Judge looks for what holds requests up, in this order: a stage (or the client) that takes most of
+// all requests' time; a process that stops reading; a hop that takes far more than other hops; a
+// place that makes the slow requests slow. The first that its rule confirms is the verdict.
+//
+// Time is counted on the critical path only: waiting for an input counts where that input was. A
+// claim must hold in both halves of the requests in order of time and in most resamples of them.
 func Judge(r *correlate.Result, _ *Summary) Verdict {
 	cases, leftOut := collectCases(r)
-	num := Numbers{Requests: len(cases), LeftOut: leftOut, TailUS: stat.Unknown(), MedianUS: stat.Unknown(), Support: stat.Unknown(), Suspects: []Suspect{}}
+	j := &judge{result: r, cases: cases, num: Numbers{Requests: len(cases), LeftOut: leftOut, MeanUS: stat.Unknown(), MedianUS: stat.Unknown(),
+		TailUS: stat.Unknown(), FastUS: stat.Unknown(), Unexplained: stat.Unknown(), Support: stat.Unknown(), Suspects: []Suspect{}, Readers: []Reader{}}}
 	if len(cases) < minRequests {
-		return inconclusive(num, fmt.Sprintf("only %d complete requests; a verdict on the slow ones needs %d", len(cases), minRequests))
+		return j.inconclusive(fmt.Sprintf("only %d complete requests; a verdict needs %d", len(cases), minRequests), "record more requests")
 	}
-	floors := fastTimes(cases)
-	tail := slowest(cases)
-	num.Tail, num.MedianUS = len(tail), medianTotal(cases)
-	all := rank(tail, floors)
-	num.TailUS = stat.Num(meanTotal(tail))
-	num.Suspects = all[:min(5, len(all))]
-	if len(all) == 0 {
-		return inconclusive(num, "no stage or hop of the slow requests has known times")
-	}
-	num.HalfFirst, num.HalfLast = name(rank(tail[:len(tail)/2], floors)), name(rank(tail[len(tail)/2:], floors))
-	num.Support = stat.Support(len(tail), rounds, func(sample []int) bool {
-		drawn := make([]*requestCase, len(sample))
-		for i, s := range sample {
-			drawn[i] = tail[s]
+	j.prepare()
+	why := ""
+	for _, rule := range []func() (Verdict, string){j.dominant, j.reader, j.hop, j.slowOnes} {
+		v, not := rule()
+		if not == "" {
+			return v
 		}
-		return name(rank(drawn, floors)) == all[0].label()
-	})
-	return weigh(num, all)
-}
-
-func weigh(num Numbers, all []Suspect) Verdict {
-	top := all[0]
-	if float64(top.Share) < minShare {
-		return inconclusive(num, fmt.Sprintf("nothing stands out: the largest excess, %s, takes %.0f %% of the time of the %d slowest of %d requests (needs %.0f %%)",
-			top.label(), 100*top.Share, num.Tail, num.Requests, 100*minShare))
-	}
-	if len(all) > 1 && float64(top.Share) < minLead*float64(all[1].Share) {
-		return inconclusive(num, fmt.Sprintf("two are close: %s takes %.0f %% and %s %.0f %% of the time of the %d slowest of %d requests",
-			top.label(), 100*top.Share, all[1].label(), 100*all[1].Share, num.Tail, num.Requests))
-	}
-	if num.HalfFirst != num.HalfLast {
-		return inconclusive(num, fmt.Sprintf("not stable over time: %s in the earlier half of the slow requests, %s in the later", num.HalfFirst, num.HalfLast))
-	}
-	if float64(num.Support) < minSupport {
-		return inconclusive(num, fmt.Sprintf("not stable: %s leads in only %.0f %% of resamples of the %d slow requests", top.label(), 100*num.Support, num.Tail))
-	}
-	return Verdict{Kind: top.Kind, Where: top.Where, Reason: top.reason(&num), Numbers: num}
-}
-
-func inconclusive(num Numbers, why string) Verdict {
-	return Verdict{Kind: KindInconclusive, Reason: why, Numbers: num}
-}
-
-func (s *Suspect) label() string { return s.Kind + " " + s.Where }
-
-func (s *Suspect) reason(num *Numbers) string {
-	of := fmt.Sprintf("of the %d slowest of %d requests (mean %.1f ms, median of all %.1f ms)", num.Tail, num.Requests, num.TailUS/1e3, num.MedianUS/1e3)
-	switch s.Kind {
-	case KindStage:
-		return fmt.Sprintf("waiting for it and its service beyond %.1f ms take %.0f %% of the time %s: %.1f ms waiting and %.1f ms in all per request",
-			s.FloorUS/1e3, 100*s.Share, of, s.QueueUS/1e3, s.TotalUS/1e3)
-	case KindHop:
-		return fmt.Sprintf("its crossing beyond %.2f ms takes %.0f %% of the time %s: %.1f ms per request", s.FloorUS/1e3, 100*s.Share, of, s.TotalUS/1e3)
-	}
-	return fmt.Sprintf("sending later than planned takes %.0f %% of the time %s: the load generator did not keep up, the engine is not to blame", 100*s.Share, of)
-}
-
-func name(ranked []Suspect) string {
-	if len(ranked) == 0 {
-		return "none"
-	}
-	return ranked[0].label()
-}
-
-// fastTimes gives per place the 10th percentile (nearest rank) of the work time over all requests:
-// what a crossing or service costs when nothing is in its way.
-func fastTimes(cases []*requestCase) map[place]float64 {
-	values := map[place][]float64{}
-	for _, c := range cases {
-		for p, s := range c.spent {
-			if s.known {
-				values[p] = append(values[p], s.work)
-			}
+		if why == "" {
+			why = not // of the first rule: it speaks of all requests
 		}
 	}
-	fast := make(map[place]float64, len(values))
-	for p, v := range values {
-		sort.Float64s(v)
-		fast[p] = float64(stat.Quantile(v, 0.1))
-	}
-	return fast
+	return j.inconclusive(why, "a higher load or more requests may bring one forth; the suspects below are in order of their time")
 }
 
-// slowest returns the slowest tenth of the cases, at least 10 of them, in order of time.
-func slowest(cases []*requestCase) []*requestCase {
-	bySpan := append([]*requestCase(nil), cases...)
-	sort.SliceStable(bySpan, func(a, b int) bool { return bySpan[a].total > bySpan[b].total })
-	tail := bySpan[:min(len(cases), max(10, int(math.Ceil(float64(len(cases))/10))))]
-	sort.SliceStable(tail, func(a, b int) bool { return tail[a].index < tail[b].index })
-	return tail
+type judge struct {
+	result *correlate.Result
+	cases  []*requestCase
+	t      *table
+	num    Numbers
+	all    []Suspect // by share of all requests' time
 }
 
-func meanTotal(cases []*requestCase) float64 {
-	var sum float64
-	for _, c := range cases {
-		sum += c.total
+func (j *judge) prepare() {
+	j.t = newTable(j.cases)
+	rows := j.t.bySpan()
+	n := len(rows)
+	j.num.Tail = min(n, max(10, (n+9)/10))
+	j.num.MedianUS = stat.Of(append([]float64(nil), j.t.total...), 0).P50
+	at, whole := j.t.means(all(n))
+	_, tail := j.t.means(rows[:j.num.Tail])
+	_, fast := j.t.means(rows[n/2:])
+	j.num.MeanUS, j.num.TailUS, j.num.FastUS = stat.Num(whole), stat.Num(tail), stat.Num(fast)
+	j.num.Unexplained = 0
+	for i, p := range j.t.places {
+		if p == unexplained {
+			j.num.Unexplained = stat.Num(at[i] / whole)
+		}
 	}
-	return sum / float64(len(cases))
+	j.all = j.suspects()
+	j.num.Suspects = j.all[:min(6, len(j.all))]
+	j.num.Readers = unreadTimes(j.result)
 }
 
-func medianTotal(cases []*requestCase) stat.Num {
-	v := make([]float64, 0, len(cases))
-	for _, c := range cases {
-		v = append(v, c.total)
-	}
-	return stat.Of(v, 0).P50
+func (j *judge) inconclusive(why, advice string) Verdict {
+	return Verdict{Kind: KindInconclusive, Reason: why, Advice: advice, Evidence: []Figure{}, Numbers: j.num}
 }
 
-// rank sorts the suspects of some requests by the share that their excess takes.
-func rank(cases []*requestCase, floors map[place]float64) []Suspect {
-	type sums struct {
-		excess, queue, total float64
-		with, lack           int
+// dominant is the place that takes most of all requests' time.
+func (j *judge) dominant() (Verdict, string) {
+	if len(j.all) == 0 {
+		return Verdict{}, "no stage or hop has known times"
 	}
-	byPlace := map[place]*sums{}
-	var whole float64
-	for _, c := range cases {
-		whole += c.total
-		for p, s := range c.spent {
-			a := byPlace[p]
-			if a == nil {
-				a = &sums{}
-				byPlace[p] = a
-			}
-			if !s.known {
-				a.lack++
-				continue
-			}
-			a.with++
-			a.queue += s.queue
-			a.total += s.queue + s.work
-			a.excess += s.queue + max(0, s.work-floors[p])
+	top := &j.all[0]
+	if top.Share < minShare {
+		return Verdict{}, fmt.Sprintf("nothing stands out: %s takes most of the time of %d requests, %.0f %% (a verdict needs %.0f %%)",
+			top.label(), j.num.Requests, 100*top.Share, 100*minShare)
+	}
+	if len(j.all) > 1 && float64(top.Share) < minLead*float64(j.all[1].Share) {
+		return Verdict{}, fmt.Sprintf("two are close: %s takes %.0f %% and %s %.0f %% of the time of %d requests",
+			top.label(), 100*top.Share, j.all[1].label(), 100*j.all[1].Share, j.num.Requests)
+	}
+	return j.confirm(top, "all", func(rows []int) (string, float64) { return j.leader(j.shares(rows), nil) }, minLead*0.8)
+}
+
+// hop is the hop that takes far more than the others do.
+func (j *judge) hop() (Verdict, string) {
+	var hops []*Suspect
+	for i := range j.all {
+		if j.all[i].Kind == KindHop {
+			hops = append(hops, &j.all[i])
 		}
 	}
-	out := make([]Suspect, 0, len(byPlace))
-	n := float64(len(cases))
-	for p, a := range byPlace {
-		if a.with == 0 || whole <= 0 {
-			continue
-		}
-		s := Suspect{Kind: p.kind, Where: p.where, Share: stat.Num(a.excess / whole), ExcessUS: stat.Num(a.excess / n),
-			QueueUS: stat.Num(a.queue / n), TotalUS: stat.Num(a.total / n), FloorUS: stat.Num(floors[p]), TailWith: a.with, TailLack: a.lack}
-		if p.kind != KindStage {
-			s.QueueUS = stat.Unknown()
-		}
-		out = append(out, s)
+	if len(hops) == 0 || hops[0].Share < minHopShare {
+		return Verdict{}, "no hop takes much"
 	}
-	sort.Slice(out, func(i, j int) bool {
-		if out[i].Share != out[j].Share {
-			return out[i].Share > out[j].Share
+	if len(hops) > 1 && float64(hops[0].Share) < minHopLead*float64(hops[1].Share) {
+		return Verdict{}, fmt.Sprintf("hops are slow, and no one of them stands out: %s takes %.0f %%, %s %.0f %%", hops[0].Where, 100*hops[0].Share, hops[1].Where, 100*hops[1].Share)
+	}
+	isHop := func(p place) bool { return p.kind == KindHop }
+	return j.confirm(hops[0], "all", func(rows []int) (string, float64) { return j.leader(j.shares(rows), isHop) }, minHopLead*0.8)
+}
+
+// slowOnes is the place where the slow requests lose what they take beyond the fast half.
+func (j *judge) slowOnes() (Verdict, string) {
+	if j.num.TailUS < minTailRatio*j.num.FastUS {
+		return Verdict{}, "the slow requests are not much slower"
+	}
+	rows := j.t.bySpan()
+	excess := j.excess(rows)
+	var top, next *Suspect
+	for i := range j.all {
+		s := &j.all[i]
+		s.SlowShare = stat.Num(excess[s.column])
+		if top == nil || s.SlowShare > top.SlowShare {
+			top, next = s, top
+		} else if next == nil || s.SlowShare > next.SlowShare {
+			next = s
 		}
-		return out[i].label() < out[j].label()
-	})
-	return out
+	}
+	if top.Kind == KindUnexplained || top.SlowShare < minTailShare || next != nil && top.SlowShare < minTailLead*next.SlowShare {
+		return Verdict{}, "the slow requests lose their time at several places"
+	}
+	inSlow := make([]*requestCase, 0, j.num.Tail)
+	for _, row := range rows[:j.num.Tail] {
+		inSlow = append(inSlow, j.cases[row])
+	}
+	what := *top
+	what.divide(j.t.places[top.column], inSlow) // of the slow ones: the mean of all hides what is theirs
+	return j.confirm(&what, "slow", func(rows []int) (string, float64) {
+		sub := *j.t
+		sub.total, sub.at = nil, nil
+		for _, r := range rows {
+			sub.total, sub.at = append(sub.total, j.t.total[r]), append(sub.at, j.t.at[r])
+		}
+		return j.leader((&judge{t: &sub, num: Numbers{Tail: max(1, (len(rows)+9)/10)}}).excess(sub.bySpan()), nil)
+	}, minTailLead*0.8)
 }

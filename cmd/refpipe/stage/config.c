@@ -84,6 +84,7 @@ static void scalar_line(const char *line)
 	sscanf(line, "repeat %d", &conf.repeat_samples);
 	sscanf(line, "drop %d", &conf.drop_chunk);
 	sscanf(line, "kill %d %d", &conf.kill_stage, &conf.kill_after);
+	sscanf(line, "big %d %d %zu", &conf.big_from, &conf.big_to, &conf.big_bytes);
 	sscanf(line, "slow %d %d %d", &conf.slow_from, &conf.slow_to, &conf.slow_ms);
 }
 

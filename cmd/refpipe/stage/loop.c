@@ -130,6 +130,7 @@ void loop_arrive(struct msg *m)
 		msg_free(m);
 		return;
 	}
+	send_strip(m);
 	int ack_first = conf.stage[m->to].svc.ack_first;
 	if (anon && ack_first)
 		send_ack(m);

@@ -157,6 +157,8 @@ struct config {
 	int noise, stall_reader, repeat_samples, drop_chunk;
 	int kill_stage, kill_after;
 	int slow_from, slow_to, slow_ms;
+	int big_from, big_to;
+	size_t big_bytes; // 0: no big payload
 };
 extern struct config conf;
 void config_read(const char *path);
@@ -230,6 +232,7 @@ void loop_run(void);
 void loop_stop(void);
 void send_outputs(struct stage_rt *rt, struct output *o);
 void send_ack(const struct msg *in);
+void send_strip(struct msg *in); // takes what send_data added for a big payload off again
 void send_pump(struct stage_rt *rt);
 void send_peer_lost(struct stage_rt *rt, int proc);
 int send_lost(int proc);

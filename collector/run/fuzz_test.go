@@ -45,7 +45,7 @@ func FuzzSegment(f *testing.F) {
 
 // A hostile directory gives an error or a run.
 func FuzzOpen(f *testing.F) {
-	dir := sealedRun(f, randomRecords(22, 11), segmentBytes)
+	dir := sealedRun(f, randomRecords(22, 11), segmentBytes, KeepSpool())
 	f.Add(mustRead(f, dir, FileMetadata), mustRead(f, dir, FileSums), mustRead(f, dir, FileRequests))
 	f.Add([]byte(`{"schema_version":"1.0","run_id":"x"}`), []byte(nil), []byte("{}\n{\n"))
 	f.Add([]byte(`{"schema_version":"1.0","run_id":"x","sealed":{},"spool":{"damaged":[{"segment":4294967295}]}}`), []byte("00  ../x\n"), []byte("\n"))

@@ -345,5 +345,8 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("STAGELINE_TEST_WRITER"); dir != "" {
 		os.Exit(killedWriter(dir))
 	}
+	if dir := os.Getenv("STAGELINE_TEST_SEALER"); dir != "" {
+		os.Exit(killedSealer(dir))
+	}
 	os.Exit(m.Run())
 }

@@ -201,7 +201,7 @@ func TestMissingRowsAreAnIntegrityError(t *testing.T) {
 	want := randomRecords(36, 301)
 	sealed, other := sealedRun(t, want, segmentBytes), sealedRun(t, randomRecords(37, 299), segmentBytes)
 	for name, change := range map[string]func(dir string){
-		"comes where record":   func(dir string) { os.Remove(filepath.Join(dir, tableFile(tableIO, 0))) },
+		"comes where record": func(dir string) { os.Remove(filepath.Join(dir, tableFile(tableIO, 0))) },
 		"belongs to no record": func(dir string) {
 			mustWrite(t, mustRead(t, other, tableFile(tableMessageID, 0)), dir, tableFile(tableMessageID, 0))
 		},

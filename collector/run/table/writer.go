@@ -84,6 +84,11 @@ func NewWriter(out io.Writer, name string, cols []Column, meta map[string]string
 		parquet.DataPageStatistics(false), // the chunk's are kept, which readers use to skip row groups
 		parquet.CreatedBy("stageline", "1", ""),
 	}
+	for _, c := range cols {
+		if c.Text { // a footer would hold the first and last text of every row group, however long
+			options = append(options, parquet.SkipPageBounds(c.Name))
+		}
+	}
 	for k, v := range meta {
 		options = append(options, parquet.KeyValueMetadata(k, v))
 	}

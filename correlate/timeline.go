@@ -24,6 +24,11 @@ type Options struct {
 	// Settle is the number of requests that must end after one before it is built, so that the
 	// roles of threads are learned by then. Default 32.
 	Settle int
+	// Done is given each request when it is finished, which the timeline then forgets: its memory
+	// does not grow with their number, but for their ids. Result then lacks the requests and what
+	// follows from all of them (Activations, hops inferred to be uncovered), and Visit.Activation is
+	// not known. Load generator records whose id the engine never showed must be given before.
+	Done func(*RequestTimeline)
 }
 
 // StageOverride names the stage of every process that Match accepts.
@@ -54,6 +59,8 @@ type Timeline struct {
 
 	open     []*request // not yet built, by first sight
 	results  []built
+	filed    int   // results that Options.Done is given sooner or later
+	unhanded []int // those among them that it was not given yet
 	chunky   map[string]*chunkVotes
 	votes    int // requests that have voted on chunks
 	channels map[channelKey]*Channel

@@ -55,10 +55,11 @@ func sealRun(dir string, options ...run.SealOption) (run.SealReport, error) {
 		if err != nil {
 			return err
 		}
-		rep, err := analyseRun(r, o)
-		if err != nil {
+		events := export.NewEventWriter(w, &r.Meta)
+		o.Done = events.Request // a long run's requests are not kept
+		if _, err := timelineOf(r, o); err != nil {
 			return err
 		}
-		return export.Events(w, rep)
+		return events.Close()
 	}))...)
 }

@@ -4,7 +4,8 @@ import "github.com/stageline/stageline/collector/run/table"
 
 // columns reads or writes the columns of one record in a table. Each kind has one method that names
 // its columns in order and serves all directions, so that writer, reader and schema cannot disagree.
-// Fields may be added to a kind with a new minor version of the schema.
+// A field that is added with a new minor version of the schema is a column behind a call of later;
+// where a file lacks it, it is 0 or "".
 //
 // All numbers are 64-bit integers; unsigned ones keep their bits. Unknown is stated as in the record
 // (0 for a time, -1 for a count).
@@ -12,9 +13,13 @@ type columns struct {
 	declared []table.Column // filled when neither w nor r is set
 	w        *table.Writer
 	r        *table.Reader
+	added    bool // the columns declared now are of a later version than 1.1
 	k        int  // next column
 	bad      bool // read: a value that no writer can have produced
 }
+
+// later says that the following columns were added after schema 1.1.
+func (c *columns) later() { c.added = true }
 
 // How a column is stored.
 const (
@@ -33,7 +38,7 @@ func num[T ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int32 | ~int64](c *columns, n
 			c.bad = true
 		}
 	default:
-		c.declared = append(c.declared, table.Column{Name: name, Repeats: repeats})
+		c.declared = append(c.declared, table.Column{Name: name, Repeats: repeats, Later: c.added})
 	}
 	c.k++
 }
@@ -45,7 +50,7 @@ func (c *columns) text(name string, repeats bool, p *string) {
 	case c.r != nil:
 		*p = c.r.Text(c.k)
 	default:
-		c.declared = append(c.declared, table.Column{Name: name, Text: true, Repeats: repeats})
+		c.declared = append(c.declared, table.Column{Name: name, Text: true, Repeats: repeats, Later: c.added})
 	}
 	c.k++
 }

@@ -52,7 +52,7 @@ var meanings = map[string]string{
 	"stageline.times":     "*_ns are CLOCK_MONOTONIC nanoseconds (start_boot_ns: boot clock); 0 is unknown; metadata.json has the offset to wall time",
 	"stageline.seq":       "number of the record in recording order over all tables; in message_id, message_shm and proc_text of the record that the row belongs to",
 	"stageline.dir":       "1 send, 2 recv",
-	"stageline.transport": "0 unknown, 1 unix, 2 unix-dgram, 3 tcp, 4 udp, 5 pipe, 6 eventfd, 8 other",
+	"stageline.transport": "0 unknown, 1 unix, 2 unix-dgram, 3 tcp, 4 udp, 5 pipe, 6 eventfd, 7 shm, 8 other",
 	"stageline.call":      "x86-64 system call number",
 	"stageline.unsigned":  "64-bit unsigned numbers (inode, addr, arg0, arg1, pos) keep their bits in int64",
 	"stageline.text":      "a byte b that is not UTF-8 is the rune U+EF00+b",

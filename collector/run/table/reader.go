@@ -29,7 +29,7 @@ type Reader struct {
 // column is where a Reader is in one column.
 type column struct {
 	Column
-	place int // among the columns of the file
+	place int // among the columns of the file; -1: the file lacks it
 	at    int // next value
 
 	ints     []int64
@@ -110,6 +110,10 @@ func (t *Reader) find(cols []Column) error {
 	}
 	for _, c := range cols {
 		k, ok := place[c.Name]
+		if !ok && c.Later {
+			t.cols = append(t.cols, column{Column: c, place: -1})
+			continue
+		}
 		if !ok {
 			return fmt.Errorf("no column %s", c.Name)
 		}
@@ -135,6 +139,9 @@ func (t *Reader) checkGroups() error {
 		rows += g.NumRows
 		for k := range t.cols {
 			c := &t.cols[k]
+			if c.place < 0 {
+				continue
+			}
 			m := &g.Columns[c.place].MetaData
 			start, end := chunk(m)
 			if start < 4 || end < start || end > t.size-8 || m.NumValues != g.NumRows || m.Codec != format.Zstd {
@@ -184,6 +191,9 @@ func (t *Reader) more() (bool, error) {
 		t.left = g.NumRows
 		for k := range t.cols {
 			c := &t.cols[k]
+			if c.place < 0 {
+				continue
+			}
 			m := &g.Columns[c.place].MetaData
 			c.off, c.end = chunk(m)
 			c.left, c.at = m.NumValues, 0
@@ -193,6 +203,9 @@ func (t *Reader) more() (bool, error) {
 	avail := t.left
 	for k := range t.cols {
 		c := &t.cols[k]
+		if c.place < 0 {
+			continue
+		}
 		if c.held() == 0 {
 			if err := t.refill(c); err != nil {
 				if c := new(CorruptError); errors.As(err, &c) {
@@ -215,6 +228,9 @@ func (c *column) held() int { return len(c.ints) + len(c.texts) - c.at }
 // Int takes the value of column k of the row.
 func (t *Reader) Int(k int) int64 {
 	c := &t.cols[k]
+	if c.place < 0 {
+		return 0
+	}
 	c.at++
 	return c.ints[c.at-1]
 }
@@ -222,6 +238,9 @@ func (t *Reader) Int(k int) int64 {
 // Text takes the value of column k of the row.
 func (t *Reader) Text(k int) string {
 	c := &t.cols[k]
+	if c.place < 0 {
+		return ""
+	}
 	c.at++
 	return c.texts[c.at-1]
 }

@@ -24,6 +24,8 @@ type Column struct {
 	// Repeats says that few different values are expected: they are then stored once for each row
 	// group. Else integers are stored as differences from row to row, text in full.
 	Repeats bool
+	// Later says that files of an earlier version lack the column: its values are then 0 or "".
+	Later bool
 }
 
 // Limits of what a Reader takes. The Writer stays far below them.

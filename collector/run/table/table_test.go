@@ -189,6 +189,16 @@ func TestColumnsMustFit(t *testing.T) {
 			t.Errorf("want %q, got %v", want, err)
 		}
 	}
+	r, err := Open(bytes.NewReader(b), int64(len(b)), []Column{{Name: "new", Later: true}, {Name: "few"}, {Name: "newer", Text: true, Later: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for k, want := range someRows(3) {
+		if ok, err := r.Next(); !ok || err != nil || r.Int(0) != 0 || r.Int(1) != want.Few || r.Text(2) != "" {
+			t.Errorf("row %d of a file that lacks later columns: %v", k, err)
+		}
+	}
 	var other bytes.Buffer
 	if err := parquet.Write(&other, []struct{ At *int64 }{{nil}}); err != nil {
 		t.Fatal(err)

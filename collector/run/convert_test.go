@@ -231,3 +231,15 @@ func TestMissingRowsAreAnIntegrityError(t *testing.T) {
 		r.Close()
 	}
 }
+
+// A field of a later version is a column that files of this one may lack.
+func TestLaterColumns(t *testing.T) {
+	var c columns
+	var a, b int64
+	num(&c, "a", varied, &a)
+	c.later()
+	num(&c, "b", varied, &b)
+	if c.declared[0].Later || !c.declared[1].Later {
+		t.Errorf("declared %+v", c.declared)
+	}
+}

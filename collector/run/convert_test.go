@@ -243,3 +243,19 @@ func TestLaterColumns(t *testing.T) {
 		t.Errorf("declared %+v", c.declared)
 	}
 }
+
+// The tables as others read them. STAGELINE_TABLES_PYTHON names a Python that has duckdb and pyarrow.
+func TestOtherReaders(t *testing.T) {
+	python := os.Getenv("STAGELINE_TABLES_PYTHON")
+	if python == "" {
+		python = "python3"
+	}
+	if out, err := exec.Command(python, "-c", "import duckdb, pyarrow").CombinedOutput(); err != nil {
+		t.Skipf("%s with duckdb and pyarrow: %v: %s", python, err, out)
+	}
+	dir := sealedRun(t, randomRecords(38, 4001), segmentBytes)
+	out, err := exec.Command(python, "../../scripts/read-tables.py", dir).CombinedOutput()
+	if err != nil || bytes.Count(out, []byte("\n")) != tableEnd {
+		t.Errorf("%v: %s", err, out)
+	}
+}

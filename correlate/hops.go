@@ -364,7 +364,8 @@ func (t *Timeline) segmentHop(r *request, g *segment) (hop, bool) {
 func ptr[T any](v T) *T { return &v }
 
 func seen(ns int64, rule string) Point {
-	return Point{NS: ptr(ns), LoNS: ptr(ns), HiNS: ptr(ns), Timing: TimingSeen, Rule: rule}
+	p := &ns // one for all three: points are replaced, never written into
+	return Point{NS: p, LoNS: p, HiNS: p, Timing: TimingSeen, Rule: rule}
 }
 
 // bounded puts the estimate inside its interval.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // copyRun makes a copy that can be changed.
@@ -257,5 +259,30 @@ func TestOtherReaders(t *testing.T) {
 	out, err := exec.Command(python, "../../scripts/read-tables.py", dir).CombinedOutput()
 	if err != nil || bytes.Count(out, []byte("\n")) != tableEnd {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestTablesAreReadFromTheRunOnly(t *testing.T) {
+	sealed := sealedRun(t, randomRecords(39, 211), segmentBytes)
+	name := tableFile(tableShm, 0)
+	for what, replace := range map[string]func(at string) error{
+		"symbolic link":      func(at string) error { return os.Symlink(filepath.Join(sealed, name), at) },
+		"not a regular file": func(at string) error { return unix.Mkfifo(at, 0o600) },
+	} {
+		dir := copyRun(t, sealed)
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		if err := replace(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Open(dir, OpenOptions{SkipHashes: true})
+		if err == nil {
+			err = r.Replay(nowhere{})
+			r.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

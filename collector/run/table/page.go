@@ -10,7 +10,7 @@ import (
 // decodeValues decodes the content of a page of n values into the column's buffers.
 func (c *column) decodeValues(enc format.Encoding, b []byte, n int) error {
 	switch {
-	case enc == format.RLEDictionary || enc == format.PlainDictionary:
+	case enc == format.RLEDictionary:
 		return c.lookUp(b, n)
 	case c.Text && enc == format.Plain:
 		var err error

@@ -208,6 +208,36 @@ func TestColumnsMustFit(t *testing.T) {
 	}
 }
 
+// What a Reader holds does not grow with the file.
+func TestReaderHoldsOnePage(t *testing.T) {
+	b := write(t, someRows(3*groupRows))
+	r, err := Open(bytes.NewReader(b), int64(len(b)), testColumns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	runtime.GC()
+	runtime.GC() // pools of the writer are empty after two
+	var least, most uint64 = 1 << 62, 0
+	for n := 0; ; n++ {
+		if ok, err := r.Next(); err != nil {
+			t.Fatal(err)
+		} else if !ok {
+			break
+		}
+		_, _, _, _ = r.Int(0), r.Int(1), r.Text(2), r.Text(3)
+		if n%(groupRows/4) == groupRows/8 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			least, most = min(least, m.HeapAlloc), max(most, m.HeapAlloc)
+		}
+	}
+	if most-least > 4<<20 {
+		t.Errorf("between %d and %d bytes in use", least, most)
+	}
+}
+
 // used is how much reading a file allocates.
 func used(read func()) uint64 {
 	var before, after runtime.MemStats

@@ -21,7 +21,7 @@ const (
 // Writer writes one file. Each row is one call of Int or Text for every column, then EndRow. It
 // holds one row group.
 type Writer struct {
-	w     *parquet.Writer
+	w     *parquet.GenericWriter[any]
 	cols  []Column
 	batch [][]parquet.Value
 	text  [][]byte // what the values of a batch point into
@@ -93,7 +93,7 @@ func NewWriter(out io.Writer, name string, cols []Column, meta map[string]string
 		options = append(options, parquet.KeyValueMetadata(k, v))
 	}
 	return &Writer{
-		w: parquet.NewWriter(out, options...), cols: cols,
+		w: parquet.NewGenericWriter[any](out, options...), cols: cols,
 		batch: make([][]parquet.Value, len(cols)), text: make([][]byte, len(cols)),
 	}
 }

@@ -128,7 +128,8 @@ func TestLeftSpoolIsToldAndRemoved(t *testing.T) {
 	want := randomRecords(34, 101)
 	closed := closedRun(t, want, segmentBytes)
 	spool := mustRead(t, closed, segmentName(0))
-	if _, err := Seal(closed); err != nil {
+	first, err := Seal(closed)
+	if err != nil {
 		t.Fatal(err)
 	}
 	mustWrite(t, spool, closed, segmentName(0))
@@ -137,8 +138,8 @@ func TestLeftSpoolIsToldAndRemoved(t *testing.T) {
 		t.Errorf("notes %+v", r.Notes)
 	}
 	diffRecords(t, replayed(t, r), want)
-	if _, err := Seal(closed); err != nil {
-		t.Error(err)
+	if again, err := Seal(closed); err != nil || again.Kernel != KernelParquet || again.Files != first.Files || again.Bytes != first.Bytes {
+		t.Errorf("%+v, then %+v, %v", first, again, err)
 	}
 	if _, err := Seal(closed); !errors.Is(err, ErrSealed) {
 		t.Errorf("third seal: %v", err)

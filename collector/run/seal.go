@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -78,7 +79,8 @@ func (s *sealing) seal(d *directory) (SealReport, error) {
 	report.RunID, report.Killed, report.Spool = meta.RunID, !meta.Closed, meta.Spool
 	if f, err := d.open(FileSums, os.O_RDONLY); err == nil {
 		f.Close()
-		return report, d.finishRemoval(meta)
+		err = d.finishRemoval(meta, &report)
+		return report, err
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return report, err
 	}
@@ -146,7 +148,7 @@ func (d *directory) checkTables(meta *Metadata) error {
 }
 
 // finishRemoval removes what an interrupted sealing left of the spool of a run that is complete.
-func (d *directory) finishRemoval(meta *Metadata) error {
+func (d *directory) finishRemoval(meta *Metadata, report *SealReport) error {
 	sealed := fmt.Errorf("%s: %w; it cannot be changed any more", d.path, ErrSealed)
 	if !meta.tables() {
 		return sealed
@@ -158,7 +160,17 @@ func (d *directory) finishRemoval(meta *Metadata) error {
 	case len(left) == 0:
 		return sealed
 	}
-	return d.removeSpool()
+	if err := d.removeSpool(); err != nil {
+		return err
+	}
+	report.Kernel = meta.Sealed.Kernel
+	names, err := d.list()
+	for _, name := range names {
+		if st, e := os.Lstat(filepath.Join(d.path, name)); e == nil && name != FileSums {
+			report.Files, report.Bytes = report.Files+1, report.Bytes+st.Size()
+		}
+	}
+	return err
 }
 
 // sweep removes the temporary files of an interrupted recorder or sealing, and opens again what the

@@ -13,12 +13,12 @@ type columns struct {
 	declared []table.Column // filled when neither w nor r is set
 	w        *table.Writer
 	r        *table.Reader
-	added    bool // the columns declared now are of a later version than 1.1
+	added    bool // the columns declared now are of a later version than 1.2
 	k        int  // next column
 	bad      bool // read: a value that no writer can have produced
 }
 
-// later says that the following columns were added after schema 1.1.
+// later says that the following columns were added after schema 1.2.
 func (c *columns) later() { c.added = true }
 
 // How a column is stored.

@@ -42,7 +42,7 @@ func TestListsAndTextSurviveTheTables(t *testing.T) {
 	diffRecords(t, replayed(t, mustOpen(t, dir)), want)
 }
 
-// Runs sealed before schema 1.1, and those sealed with KeepSpool, are read from the spool.
+// Runs sealed before schema 1.2, and those sealed with KeepSpool, are read from the spool.
 func TestSealedSpoolIsRead(t *testing.T) {
 	want := randomRecords(31, 997)
 	dir := sealedRun(t, want, segmentBytes, KeepSpool())

@@ -123,7 +123,7 @@ type SealInfo struct {
 	At             time.Time `json:"at"`
 	Tool           Tool      `json:"tool"`
 	EventsRevision string    `json:"events_revision,omitempty"` // of the analysis that wrote events.jsonl
-	Kernel         string    `json:"kernel_format"`             // KernelParquet | KernelSpool; "" before schema 1.1: spool
+	Kernel         string    `json:"kernel_format"`             // KernelParquet | KernelSpool; "" before schema 1.2: spool
 	WhySpool       string    `json:"why_spool,omitempty"`
 }
 

@@ -201,7 +201,7 @@ func TestStateIsFlat(t *testing.T) {
 	held := func(n int) int {
 		tl := New(Options{StageOf: byComm})
 		feed(t, tl, strings.Join(recording(n, 20000), "\n"))
-		k := len(tl.queue) + len(tl.open) + len(tl.ids.active) + len(tl.ids.orphans) + len(tl.shm.all) + len(tl.shm.byInode)
+		k := tl.queue.len() + len(tl.open) + len(tl.ids.active) + len(tl.ids.orphans) + len(tl.shm.all) + len(tl.shm.byInode)
 		for _, e := range tl.endpoints {
 			k += len(e.sent.waiting) + len(e.received.waiting) + len(e.sent.marks) + len(e.received.marks) + len(e.sent.byPos) + len(e.sent.byKey)
 		}

@@ -58,6 +58,7 @@ func (t *Timeline) sweep() {
 	}
 	clear(t.open[len(keep):])
 	t.open = keep
+	t.handOut(false)
 	t.prune()
 }
 

@@ -161,11 +161,10 @@ func (e *endpoint) used(r *run.IO) {
 
 // mark keeps progress in order of position; calls come nearly so.
 func (h *half) mark(m mark) {
-	i := len(h.marks)
-	for i > 0 && h.marks[i-1].end > m.end {
-		i--
+	h.marks = append(h.marks, m)
+	for i := len(h.marks) - 1; i > 0 && h.marks[i-1].end > m.end; i-- {
+		h.marks[i-1], h.marks[i] = h.marks[i], h.marks[i-1]
 	}
-	h.marks = slices.Insert(h.marks, i, m)
 }
 
 func (e *endpoint) gap(g *run.Gap) {

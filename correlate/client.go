@@ -9,10 +9,11 @@ type clientTable struct {
 	byID   map[string]*run.Request
 	list   []*run.Request
 	linked map[*run.Request]bool
+	on     map[[2]string][]*run.Request // by the addresses of their connection, the engine's first
 }
 
 func (c *clientTable) init() {
-	c.byID, c.linked = map[string]*run.Request{}, map[*run.Request]bool{}
+	c.byID, c.linked, c.on = map[string]*run.Request{}, map[*run.Request]bool{}, map[[2]string][]*run.Request{}
 }
 
 func (c *clientTable) add(q *run.Request) {
@@ -20,6 +21,10 @@ func (c *clientTable) add(q *run.Request) {
 		c.byID[q.ID] = q
 	}
 	c.list = append(c.list, q)
+	if q.Local != "" {
+		at := [2]string{q.Remote, q.Local}
+		c.on[at] = append(c.on[at], q)
+	}
 }
 
 // activate makes a request of a load generator's record whose id turned up in the engine.

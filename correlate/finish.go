@@ -244,15 +244,18 @@ func (w *window) lastResult(lo, hi int64) (last signal) {
 		if tid == w.role.loop {
 			return signal{}
 		}
-		for _, s := range w.p.thread(tid).gave {
-			if w.p.roles.takes[tidEP{w.role.loop, s.ep}] == 0 {
-				continue
-			}
-			writes = true
-			if s.enter >= lo && s.enter <= hi && s.enter > last.enter {
-				last = s
+		gave := w.p.thread(tid).gave // by enter: only those in [lo, hi] are looked at
+		taken := func(s signal) bool { return w.p.roles.takes[tidEP{w.role.loop, s.ep}] != 0 }
+		var s signal
+		for i := sort.Search(len(gave), func(i int) bool { return gave[i].enter > hi }) - 1; i >= 0 && gave[i].enter >= max(lo, s.enter); i-- {
+			if taken(gave[i]) {
+				s, writes = gave[i], true
 			}
 		}
+		if s.enter > last.enter {
+			last = s
+		}
+		writes = writes || slices.ContainsFunc(gave, taken)
 	}
 	if writes {
 		return last

@@ -27,8 +27,22 @@ var controlWords = map[string]bool{
 	"heartbeat": true, "ping": true, "pong": true, "hello": true, "shutdown": true,
 }
 
-// isControl decides by the words of the type and then by the engine's rules.
+// isControl decides by the words of the type and then by the engine's rules, once for each type.
 func (t *Timeline) isControl(typ string) bool {
+	is, known := t.control[typ]
+	if !known {
+		is = t.controlType(typ)
+		if len(t.control) < maxTypes {
+			t.control[typ] = is
+		}
+	}
+	return is
+}
+
+// maxTypes bounds the message types that are remembered; an engine has some dozen.
+const maxTypes = 4096
+
+func (t *Timeline) controlType(typ string) bool {
 	for _, w := range strings.FieldsFunc(typ, func(r rune) bool { return !unicode.IsLetter(r) }) {
 		if controlWords[strings.ToLower(w)] {
 			return true
@@ -40,7 +54,7 @@ func (t *Timeline) isControl(typ string) bool {
 // buildHops turns the crossings and named segments of a request into hops, in order of time.
 func (t *Timeline) buildHops(r *request) []hop {
 	t.pairLate(r)
-	var out []hop
+	out := make([]hop, 0, len(r.crossings)+len(r.segments))
 	for _, c := range r.crossings {
 		if c.into != nil || c.hidden {
 			continue
@@ -350,7 +364,8 @@ func (t *Timeline) segmentHop(r *request, g *segment) (hop, bool) {
 func ptr[T any](v T) *T { return &v }
 
 func seen(ns int64, rule string) Point {
-	return Point{NS: ptr(ns), LoNS: ptr(ns), HiNS: ptr(ns), Timing: TimingSeen, Rule: rule}
+	p := &ns // one for all three: points are replaced, never written into
+	return Point{NS: p, LoNS: p, HiNS: p, Timing: TimingSeen, Rule: rule}
 }
 
 // bounded puts the estimate inside its interval.

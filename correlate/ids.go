@@ -1,6 +1,7 @@
 package correlate
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -110,17 +111,17 @@ func (t *Timeline) resolve(value string) (r *request, known string, wrapped bool
 		return r, value, false
 	}
 	best, clash := "", false
-	for _, sub := range parts(value) {
-		if len(sub) < len(best) || !wraps(value, sub) {
+	for sub := range parts(value) {
+		if len(sub) < len(best) {
 			continue
 		}
 		q := t.ids.active[sub]
 		if q == nil {
-			if c := t.clients.byID[sub]; c != nil && !t.clients.linked[c] {
+			if c := t.clients.byID[sub]; c != nil && !t.clients.linked[c] && wraps(value, sub) {
 				q = t.activate(c)
 			}
 		}
-		if q == nil || q == r {
+		if q == nil || q == r || !wraps(value, sub) {
 			continue
 		}
 		clash = len(sub) == len(best) && r != nil
@@ -140,31 +141,36 @@ func separator(c byte) bool {
 	return false
 }
 
-// parts lists the substrings of an id that stand between separators, longest id parts included.
-func parts(v string) []string {
-	if len(v) > 512 {
-		return nil
-	}
-	starts, ends := []int{0}, []int{}
-	for i := 0; i < len(v); i++ {
-		if separator(v[i]) {
-			ends = append(ends, i)
-			starts = append(starts, i+1)
+// maxParts bounds the parts of an id between separators.
+const maxParts = 32
+
+// parts yields the substrings of an id that stand between separators, longest id parts included.
+func parts(v string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if len(v) > 512 {
+			return
 		}
-	}
-	ends = append(ends, len(v))
-	if len(starts) > 32 {
-		return nil
-	}
-	var out []string
-	for _, a := range starts {
-		for _, b := range ends {
-			if b-a >= 1 && b-a < len(v) {
-				out = append(out, v[a:b])
+		var starts, ends [maxParts]int
+		n := 1
+		for i := 0; i < len(v); i++ {
+			if !separator(v[i]) {
+				continue
+			}
+			if n == maxParts {
+				return
+			}
+			ends[n-1], starts[n] = i, i+1
+			n++
+		}
+		ends[n-1] = len(v)
+		for _, a := range starts[:n] {
+			for _, b := range ends[:n] {
+				if b-a >= 1 && b-a < len(v) && !yield(v[a:b]) {
+					return
+				}
 			}
 		}
 	}
-	return out
 }
 
 // wraps reports that outer is inner with the decoration engines put around a request id: word
@@ -287,7 +293,12 @@ func (t *Timeline) owners(m *run.Message) (reqs []*request, known map[*request]s
 // inName reports that a value holds a known id the way names of segments do ("<id>_encoder_0"):
 // neither an alias nor the id of an unknown request.
 func (t *Timeline) inName(value string) bool {
-	return slices.ContainsFunc(parts(value), func(sub string) bool { return t.ids.active[sub] != nil && nameHolds(value, sub) })
+	for sub := range parts(value) {
+		if t.ids.active[sub] != nil && nameHolds(value, sub) {
+			return true
+		}
+	}
+	return false
 }
 
 // dropShared takes back an alias that was learned from one shared message when it now stands

@@ -97,6 +97,7 @@ func (t *Timeline) Finish() *Result {
 		t.sweepHalf(e, &e.received, int64(^uint64(0)>>1))
 	}
 	t.linkByConnection()
+	t.handOut(true)
 	return t.result()
 }
 
@@ -146,19 +147,17 @@ func clientOnly(c *run.Request) built {
 func (t *Timeline) result() *Result {
 	r := &Result{Stages: t.stages(), Channels: t.channelList(), Loss: t.ledger.sorted(), Notes: t.notes, FromNS: t.fromNS, ToNS: t.nowNS}
 	only := 0
-	slices.SortFunc(t.results, func(a, b built) int {
-		return cmp.Or(cmp.Compare(a.sortNS, b.sortNS), cmp.Compare(a.ID, b.ID), cmp.Compare(a.seq, b.seq))
-	})
+	if t.opt.Done != nil {
+		t.results = nil
+	}
+	slices.SortFunc(t.results, func(a, b built) int { return a.compare(&b) })
 	for i := range t.results {
 		b := &t.results[i]
 		if !b.evidence && len(t.procs.byTGID) > 1 {
 			only++
 			continue
 		}
-		if b.late > 0 {
-			b.Notes = append(b.Notes, fmt.Sprintf("%d messages named it long after its end", b.late))
-		}
-		fill(&b.RequestTimeline)
+		b.complete()
 		r.Requests = append(r.Requests, b.RequestTimeline)
 	}
 	if r.Requests == nil {

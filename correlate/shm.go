@@ -292,7 +292,7 @@ func (g *segment) firstNS() int64 {
 func (t *Timeline) nameOwner(g *segment) {
 	best, clash := "", false
 	var owner *request
-	for _, sub := range parts(g.name) {
+	for sub := range parts(g.name) {
 		r := t.ids.active[sub]
 		if r == nil || len(sub) < len(best) || !nameHolds(g.name, sub) || r.weakAlias(sub) {
 			continue

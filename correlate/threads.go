@@ -90,21 +90,20 @@ func signalKey(e *endpoint, d run.Dir) uint32 {
 
 func insertSignal(l []signal, s signal, key uint32) []signal {
 	s.ep = key
-	i := len(l)
-	for i > 0 && l[i-1].enter > s.enter {
-		i--
+	l = append(l, s)
+	for i := len(l) - 1; i > 0 && l[i-1].enter > s.enter; i-- {
+		l[i-1], l[i] = l[i], l[i-1]
 	}
-	return slices.Insert(l, i, s)
+	return l
 }
 
 func (p *procTable) offCPU(r *run.OffCPU) {
 	x := p.at(r.TGID, r.OutNS)
 	th := x.thread(r.TID)
-	i := len(th.off)
-	for i > 0 && th.off[i-1].OutNS > r.OutNS {
-		i--
+	th.off = append(th.off, *r)
+	for i := len(th.off) - 1; i > 0 && th.off[i-1].OutNS > r.OutNS; i-- {
+		th.off[i-1], th.off[i] = th.off[i], th.off[i-1]
 	}
-	th.off = slices.Insert(th.off, i, *r)
 	x.steps.worked(r)
 	if r.State == run.OffSleep && r.Call == callFutex {
 		x.waitsOn(r.Arg0, r.TID)

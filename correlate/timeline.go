@@ -1,7 +1,6 @@
 package correlate
 
 import (
-	"container/heap"
 	"slices"
 
 	"github.com/stageline/stageline/collector/run"
@@ -25,6 +24,11 @@ type Options struct {
 	// Settle is the number of requests that must end after one before it is built, so that the
 	// roles of threads are learned by then. Default 32.
 	Settle int
+	// Done is given each request when it is finished, which the timeline then forgets: its memory
+	// does not grow with their number, but for their ids. Result then lacks the requests and what
+	// follows from all of them (Activations, hops inferred to be uncovered), and Visit.Activation is
+	// not known. Load generator records whose id the engine never showed must be given before.
+	Done func(*RequestTimeline)
 }
 
 // StageOverride names the stage of every process that Match accepts.
@@ -55,9 +59,12 @@ type Timeline struct {
 
 	open     []*request // not yet built, by first sight
 	results  []built
+	filed    int   // results that Options.Done is given sooner or later
+	unhanded []int // those among them that it was not given yet
 	chunky   map[string]*chunkVotes
 	votes    int // requests that have voted on chunks
 	channels map[channelKey]*Channel
+	control  map[string]bool // message types that carry no data
 
 	counts Counts
 	ledger ledger
@@ -89,6 +96,7 @@ func New(o Options) *Timeline {
 		tcpByPair: map[string]*endpoint{},
 		chunky:    map[string]*chunkVotes{},
 		channels:  map[channelKey]*Channel{},
+		control:   map[string]bool{},
 	}
 	t.procs.byTGID = map[uint32][]*process{}
 	t.shm.init()
@@ -98,41 +106,13 @@ func New(o Options) *Timeline {
 	return t
 }
 
-// event is a record waiting for its turn in time order. Exactly one pointer is set.
-type event struct {
-	ns   int64
-	seq  uint64
-	msg  *run.Message
-	shm  *run.Shm
-	proc *run.Proc
-	net  *run.Net
-	eof  *endpoint
-}
+// eof is the end of a stream, as its reader saw it.
+type eof struct{ end *endpoint }
 
-type eventQueue []event
-
-func (q eventQueue) Len() int { return len(q) }
-func (q eventQueue) Less(i, j int) bool {
-	if q[i].ns != q[j].ns {
-		return q[i].ns < q[j].ns
-	}
-	return q[i].seq < q[j].seq
-}
-func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *eventQueue) Push(x any)   { *q = append(*q, x.(event)) }
-func (q *eventQueue) Pop() any {
-	o := *q
-	e := o[len(o)-1]
-	o[len(o)-1] = event{}
-	*q = o[:len(o)-1]
-	return e
-}
-
-func (t *Timeline) push(e event) {
+func (t *Timeline) push(ns int64, what any) {
 	t.seq++
-	e.seq = t.seq
-	heap.Push(&t.queue, e)
-	t.advance(e.ns)
+	t.queue.push(event{ns, t.seq, what})
+	t.advance(ns)
 }
 
 // advance moves record time on and interprets what has become old enough.
@@ -155,20 +135,23 @@ func (t *Timeline) advance(ns int64) {
 }
 
 func (t *Timeline) interpret(upTo int64) {
-	for len(t.queue) > 0 && t.queue[0].ns <= upTo {
-		e := heap.Pop(&t.queue).(event)
+	for {
+		e, ok := t.queue.pop(upTo)
+		if !ok {
+			return
+		}
 		t.doneTo = max(t.doneTo, e.ns)
-		switch {
-		case e.msg != nil:
-			t.message(e.msg)
-		case e.shm != nil:
-			t.shmOp(e.shm)
-		case e.proc != nil:
-			t.procs.event(e.proc)
-		case e.net != nil:
-			t.netEvent(e.net)
-		case e.eof != nil:
-			t.peerClosed(e.eof, e.ns)
+		switch r := e.what.(type) {
+		case *run.Message:
+			t.message(r)
+		case *run.Shm:
+			t.shmOp(r)
+		case *run.Proc:
+			t.procs.event(r)
+		case *run.Net:
+			t.netEvent(r)
+		case eof:
+			t.peerClosed(r.end, e.ns)
 		}
 	}
 }
@@ -194,7 +177,7 @@ func (t *Timeline) IO(r *run.IO) {
 		t.noticeIO(e, r)
 	}
 	if r.Ret == 0 && r.Dir == run.Recv && e.Transport == run.TransportTCP {
-		t.push(event{ns: r.ExitNS, eof: e})
+		t.push(r.ExitNS, eof{e})
 	}
 }
 
@@ -204,7 +187,7 @@ func (t *Timeline) Message(r *run.Message) {
 	t.counts.Messages++
 	m := *r
 	m.IDs, m.Shm = slices.Clone(r.IDs), slices.Clone(r.Shm)
-	t.push(event{ns: messageNS(&m), msg: &m})
+	t.push(messageNS(&m), &m)
 }
 
 // messageNS is the moment a message was complete at its end.
@@ -246,7 +229,7 @@ func (t *Timeline) Shm(r *run.Shm) {
 	if ns == 0 {
 		ns = s.ExitNS
 	}
-	t.push(event{ns: ns, shm: &s})
+	t.push(ns, &s)
 }
 
 // OffCPU takes one interval in which a thread did not run.
@@ -265,7 +248,7 @@ func (t *Timeline) Proc(r *run.Proc) {
 	if p.Event == run.ProcSeen && (t.snapshotNS == 0 || p.AtNS < t.snapshotNS+1e9) {
 		t.snapshotNS = max(t.snapshotNS, p.AtNS)
 	}
-	t.push(event{ns: p.AtNS, proc: &p})
+	t.push(p.AtNS, &p)
 }
 
 // Net takes a socket event.
@@ -279,7 +262,7 @@ func (t *Timeline) Net(r *run.Net) {
 		return
 	}
 	n := *r
-	t.push(event{ns: n.AtNS, net: &n})
+	t.push(n.AtNS, &n)
 }
 
 // Loss takes a count of records that could not be taken.

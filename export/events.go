@@ -13,19 +13,45 @@ import (
 // Events writes one JSON line for each point of each visit and each end of each hop, request by
 // request (contract C10). The client's own events stand in requests.jsonl.
 func Events(w io.Writer, r *Report) error {
-	b := bufio.NewWriter(w)
+	e := NewEventWriter(w, r.Meta)
+	for i := range r.Result.Requests {
+		e.Request(&r.Result.Requests[i])
+	}
+	return e.Close()
+}
+
+// EventWriter writes the events of requests that come one by one.
+type EventWriter struct {
+	meta *run.Metadata
+	b    *bufio.Writer
+	e    *json.Encoder
+	err  error
+}
+
+// NewEventWriter begins a list of events.
+func NewEventWriter(w io.Writer, meta *run.Metadata) *EventWriter {
+	b := bufio.NewWriterSize(w, 64<<10)
 	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false)
-	for i := range r.Result.Requests {
-		q := &r.Result.Requests[i]
-		for _, ev := range requestEvents(r.Meta, q) {
-			if err := e.Encode(&ev); err != nil {
-				return fmt.Errorf("write events: %w", err)
-			}
+	return &EventWriter{meta: meta, b: b, e: e}
+}
+
+// Request writes the events of a request. An error is told by Close.
+func (w *EventWriter) Request(q *correlate.RequestTimeline) {
+	for _, ev := range requestEvents(w.meta, q) {
+		if w.err == nil {
+			w.err = w.e.Encode(&ev)
 		}
 	}
-	if err := b.Flush(); err != nil {
-		return fmt.Errorf("write events: %w", err)
+}
+
+// Close ends the list and returns the first error.
+func (w *EventWriter) Close() error {
+	if w.err == nil {
+		w.err = w.b.Flush()
+	}
+	if w.err != nil {
+		return fmt.Errorf("write events: %w", w.err)
 	}
 	return nil
 }

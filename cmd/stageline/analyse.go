@@ -23,6 +23,16 @@ func analyse(dir string, o correlate.Options) (_ *export.Report, err error) {
 }
 
 func analyseRun(r *run.Run, o correlate.Options) (*export.Report, error) {
+	res, err := timelineOf(r, o)
+	if err != nil {
+		return nil, err
+	}
+	sum := diagnose.Summarise(res)
+	return &export.Report{Meta: &r.Meta, Result: res, Summary: sum, Verdict: diagnose.Judge(res, sum)}, nil
+}
+
+// timelineOf builds the timeline of a run from its records.
+func timelineOf(r *run.Run, o correlate.Options) (*correlate.Result, error) {
 	t := correlate.New(o)
 	// The load's own record first: ids that a client minted are then known when messages come.
 	err := r.Requests(func(q *run.Request) error {
@@ -38,9 +48,7 @@ func analyseRun(r *run.Run, o correlate.Options) (*export.Report, error) {
 	for i := range r.Notes {
 		t.Note(&r.Notes[i])
 	}
-	res := t.Finish()
-	sum := diagnose.Summarise(res)
-	return &export.Report{Meta: &r.Meta, Result: res, Summary: sum, Verdict: diagnose.Judge(res, sum)}, nil
+	return t.Finish(), nil
 }
 
 // writeFile writes a result to a file, or to stdout when path is empty. A file appears whole or not

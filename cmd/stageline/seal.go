@@ -10,11 +10,12 @@ import (
 	"github.com/stageline/stageline/export"
 )
 
-const sealUsage = `usage: stageline seal RUN [--json]
+const sealUsage = `usage: stageline seal RUN [--json] [--keep-spool]
 
 Completes a run: cuts what a killed recorder left unfinished (and says how much), writes the
-stage events, the hashes of all files to SHA256SUMS, and takes away the right to write. A
-recorder that ended by itself has done this already.
+stage events, turns the records into Parquet, writes the hashes of all files to SHA256SUMS, and
+takes away the right to write. A recorder that ended by itself has done this already. Sealing
+that was interrupted, or for which the disk had no space, can be repeated.
 
 `
 
@@ -22,10 +23,15 @@ recorder that ended by itself has done this already.
 func runSeal(_ context.Context, args []string, stdout, _ io.Writer) error {
 	fs := newFlags("seal", sealUsage, stdout)
 	asJSON := fs.Bool("json", false, "print one JSON object")
+	keep := fs.Bool("keep-spool", false, "leave the records as they were recorded; needs no further space")
 	if err := parse(fs, args, 1, "RUN"); err != nil {
 		return err
 	}
-	r, err := sealRun(fs.Arg(0))
+	var options []run.SealOption
+	if *keep {
+		options = append(options, run.KeepSpool())
+	}
+	r, err := sealRun(fs.Arg(0), options...)
 	if err != nil {
 		return err
 	}
@@ -36,23 +42,24 @@ func runSeal(_ context.Context, args []string, stdout, _ io.Writer) error {
 	if r.Killed {
 		how = "the recorder was killed"
 	}
-	_, err = fmt.Fprintf(stdout, "sealed run %s: %d files, %d bytes; %s; %d bytes of records and %d of requests were torn and cut\n",
-		r.RunID, r.Files, r.Bytes, how, r.Spool.TornBytes, r.Spool.TornRequestBytes)
+	_, err = fmt.Fprintf(stdout, "sealed run %s: %d files, %d bytes, records as %s; %s; %d bytes of records and %d of requests were torn and cut\n",
+		r.RunID, r.Files, r.Bytes, r.Kernel, how, r.Spool.TornBytes, r.Spool.TornRequestBytes)
 	return err
 }
 
 // sealRun completes a run and has the analysis write its stage events.
-func sealRun(dir string) (run.SealReport, error) {
+func sealRun(dir string, options ...run.SealOption) (run.SealReport, error) {
 	t := run.ThisTool()
-	return run.Seal(dir, run.WithEvents(t.Name+" "+t.Version+" "+t.Revision, func(r *run.Run, w io.Writer) error {
+	return run.Seal(dir, append(options, run.WithEvents(t.Name+" "+t.Version+" "+t.Revision, func(r *run.Run, w io.Writer) error {
 		o, err := timelineOptions()
 		if err != nil {
 			return err
 		}
-		rep, err := analyseRun(r, o)
-		if err != nil {
+		events := export.NewEventWriter(w, &r.Meta)
+		o.Done = events.Request // a long run's requests are not kept
+		if _, err := timelineOf(r, o); err != nil {
 			return err
 		}
-		return export.Events(w, rep)
-	}))
+		return events.Close()
+	}))...)
 }

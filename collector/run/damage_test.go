@@ -28,10 +28,10 @@ func closedRun(t testing.TB, records []any, limit int64) string {
 	return dir
 }
 
-func sealedRun(t testing.TB, records []any, limit int64) string {
+func sealedRun(t testing.TB, records []any, limit int64, options ...SealOption) string {
 	t.Helper()
 	dir := closedRun(t, records, limit)
-	if _, err := Seal(dir); err != nil {
+	if _, err := Seal(dir, options...); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -122,7 +122,7 @@ func TestSealCutsTornTail(t *testing.T) {
 	if l := got[len(got)-1].(Loss); l.What != "damaged" || l.Bytes != 5 {
 		t.Errorf("unsealed: %+v", l)
 	}
-	report, err := Seal(dir)
+	report, err := Seal(dir, KeepSpool())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,9 +231,14 @@ func TestTamperingWithASealedRun(t *testing.T) {
 	mustWrite(t, []byte("x"), outside)
 	for name, change := range map[string]func(dir string) error{
 		"has changed": func(dir string) error {
-			b := mustRead(t, dir, segmentName(0))
+			b := mustRead(t, dir, tableFile(tableNote, 0))
 			b[len(b)-1] ^= 1
-			mustWrite(t, b, dir, segmentName(0))
+			mustWrite(t, b, dir, tableFile(tableNote, 0))
+			return nil
+		},
+		"io-00000.parquet is gone": func(dir string) error { return os.Remove(filepath.Join(dir, tableFile(tableIO, 0))) },
+		"spool-00000.txt was added": func(dir string) error {
+			mustWrite(t, nil, dir, dirKernel, "x-spool-00000.txt")
 			return nil
 		},
 		"requests.jsonl is gone": func(dir string) error { return os.Remove(filepath.Join(dir, FileRequests)) },
@@ -251,7 +256,7 @@ func TestTamperingWithASealedRun(t *testing.T) {
 		},
 		"is not a recorded run": func(dir string) error { return os.Remove(filepath.Join(dir, FileMetadata)) },
 	} {
-		dir := sealedRun(t, randomRecords(12, 11), segmentBytes)
+		dir := sealedRun(t, randomRecords(12, 61), segmentBytes)
 		if err := change(dir); err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +272,7 @@ func TestTamperingWithASealedRun(t *testing.T) {
 
 // Without the hashes the checksums of the records still hold.
 func TestReplayOfAnUncheckedRunFindsDamage(t *testing.T) {
-	dir := sealedRun(t, randomRecords(13, 101), segmentBytes)
+	dir := sealedRun(t, randomRecords(13, 101), segmentBytes, KeepSpool())
 	b := mustRead(t, dir, segmentName(0))
 	b[len(b)/2] ^= 4
 	mustWrite(t, b, dir, segmentName(0))

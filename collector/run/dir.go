@@ -167,14 +167,29 @@ func (d *directory) replace(name string, write func(io.Writer) error) (err error
 		_ = d.remove(temp)
 		return err
 	}
-	fd, base, done, err := d.parent(name)
+	return d.rename(temp, name)
+}
+
+// rename gives a file its final name, in the same directory.
+func (d *directory) rename(from, to string) error {
+	fd, base, done, err := d.parent(to)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := unix.Renameat(fd, path.Base(temp), fd, base); err != nil {
-		return &fs.PathError{Op: "replace", Path: filepath.Join(d.path, name), Err: err}
+	if err := unix.Renameat(fd, path.Base(from), fd, base); err != nil {
+		return &fs.PathError{Op: "rename", Path: filepath.Join(d.path, from), Err: err}
 	}
+	return unix.Fsync(fd)
+}
+
+// syncDir stores which files a directory of the run holds.
+func (d *directory) syncDir(name string) error {
+	fd, _, done, err := d.parent(name + "/any")
+	if err != nil {
+		return err
+	}
+	defer done()
 	return unix.Fsync(fd)
 }
 

@@ -85,11 +85,40 @@ func TestDiskFull(t *testing.T) {
 	if err := unix.Statfs(mount, &st); err != nil || st.Bfree*uint64(st.Bsize) > reserveBytes {
 		t.Errorf("%d bytes free: the disk was not full (%v)", st.Bfree*uint64(st.Bsize), err)
 	}
-	// What the reserve left is enough to seal.
-	if _, err := Seal(dir); err != nil {
-		t.Error(err)
+	want := replayed(t, mustOpen(t, dir))
+	// Nothing is given up for tables that do not fit, and what to do is said.
+	for range 2 {
+		_, err := Seal(dir)
+		if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "stageline seal --keep-spool "+dir) {
+			t.Errorf("seal on a full disk: %v", err)
+		}
+		for _, name := range mustList(t, dir) {
+			if isTable(name) || strings.HasSuffix(name, suffixTemp) {
+				t.Errorf("%s takes space and is of no use", name)
+			}
+		}
+		diffRecords(t, replayed(t, mustOpen(t, dir)), want)
 	}
-	mustOpen(t, dir)
+	other := filepath.Join(mount, "kept")
+	t.Run("space", func(t *testing.T) {
+		if err := unix.Mount("", mount, "", unix.MS_REMOUNT, "size=8m"); err != nil {
+			t.Skipf("enlarge tmpfs: %v", err)
+		}
+		if err := os.CopyFS(other, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		report, err := Seal(other)
+		if err != nil || report.Kernel != KernelParquet {
+			t.Errorf("seal with space: %+v, %v", report, err)
+		}
+		diffRecords(t, replayed(t, mustOpen(t, other)), want)
+	})
+	// What the reserve left is enough to seal the records as they are.
+	os.RemoveAll(other)
+	if report, err := Seal(dir, KeepSpool()); err != nil || report.Kernel != KernelSpool {
+		t.Errorf("seal without tables: %+v, %v", report, err)
+	}
+	diffRecords(t, replayed(t, mustOpen(t, dir)), want)
 }
 
 // Without root: the spool file is replaced by one that is always full.

@@ -2,9 +2,11 @@ package run
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 )
 
@@ -45,7 +47,7 @@ func FuzzSegment(f *testing.F) {
 
 // A hostile directory gives an error or a run.
 func FuzzOpen(f *testing.F) {
-	dir := sealedRun(f, randomRecords(22, 11), segmentBytes)
+	dir := sealedRun(f, randomRecords(22, 11), segmentBytes, KeepSpool())
 	f.Add(mustRead(f, dir, FileMetadata), mustRead(f, dir, FileSums), mustRead(f, dir, FileRequests))
 	f.Add([]byte(`{"schema_version":"1.0","run_id":"x"}`), []byte(nil), []byte("{}\n{\n"))
 	f.Add([]byte(`{"schema_version":"1.0","run_id":"x","sealed":{},"spool":{"damaged":[{"segment":4294967295}]}}`), []byte("00  ../x\n"), []byte("\n"))
@@ -72,6 +74,44 @@ func FuzzOpen(f *testing.F) {
 			_ = r.Replay(nowhere{})
 			_ = r.Requests(func(*Request) error { return nil })
 			r.Close()
+		}
+	})
+}
+
+// Hostile tables in a run: pages and footer of the one of messages and of a list inside them.
+func FuzzTables(f *testing.F) {
+	dir := sealedRun(f, randomRecords(23, 211), segmentBytes)
+	split := func(n int) (pages, footer []byte) {
+		b := mustRead(f, dir, tableFile(n, 0))
+		at := len(b) - 8 - int(binary.LittleEndian.Uint32(b[len(b)-8:]))
+		return b[4:at], b[at : len(b)-8]
+	}
+	for _, n := range []int{tableMessage, tableMessageID, tableProcText, tableIO} {
+		pages, footer := split(n)
+		f.Add(uint8(n), pages, footer)
+	}
+	f.Add(uint8(tableMessageID), []byte{}, []byte{})
+	f.Fuzz(func(t *testing.T, n uint8, pages, footer []byte) {
+		b := append(append([]byte("PAR1"), pages...), footer...)
+		b = append(binary.LittleEndian.AppendUint32(b, uint32(len(footer))), "PAR1"...)
+		name := tableFile(int(n%tableEnd), 0)
+		whole := mustRead(t, dir, name)
+		defer mustWrite(t, whole, dir, name)
+		mustWrite(t, b, dir, name)
+		r, err := Open(dir, OpenOptions{SkipHashes: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err = r.Replay(nowhere{})
+		runtime.ReadMemStats(&after)
+		if err != nil && !strings.Contains(err.Error(), dirKernel+"/") {
+			t.Errorf("the error names no file: %v", err)
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > 96<<20+4096*uint64(len(b)) {
+			t.Errorf("%d bytes allocated for %d bytes of input", used, len(b))
 		}
 	})
 }

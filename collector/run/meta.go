@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -122,7 +123,18 @@ type SealInfo struct {
 	At             time.Time `json:"at"`
 	Tool           Tool      `json:"tool"`
 	EventsRevision string    `json:"events_revision,omitempty"` // of the analysis that wrote events.jsonl
+	Kernel         string    `json:"kernel_format"`             // KernelParquet | KernelSpool; "" before schema 1.2: spool
+	WhySpool       string    `json:"why_spool,omitempty"`
 }
+
+// Forms of the records in kernel/ of a sealed run.
+const (
+	KernelParquet = "parquet"
+	KernelSpool   = "spool"
+)
+
+// tables reports that the records of the sealed run are in tables.
+func (m *Metadata) tables() bool { return m.Sealed != nil && m.Sealed.Kernel == KernelParquet }
 
 // ReadClocks takes the tightest of n brackets.
 func ReadClocks(n int) (*ClockReading, error) {
@@ -265,4 +277,13 @@ func checkSchema(where, schema string) error {
 		return fmt.Errorf("%s was recorded with schema %.20q, this program reads %s.x; use the stageline version that recorded it", where, schema, mine)
 	}
 	return nil
+}
+
+// newerSchema reports a later minor version than this program's.
+func newerSchema(schema string) bool {
+	_, minor, _ := strings.Cut(schema, ".")
+	_, mine, _ := strings.Cut(SchemaVersion, ".")
+	a, err := strconv.Atoi(minor)
+	b, _ := strconv.Atoi(mine)
+	return err != nil || a > b
 }

@@ -25,7 +25,8 @@ type Run struct {
 	Notes  []Note // what a reader of any result of this run must be told
 	Stats  ReplayStats
 
-	dir *directory
+	dir  *directory
+	left []string // segments of the spool that an interrupted sealing did not remove; not part of the run
 }
 
 // ReplayStats describe the last Replay.
@@ -70,7 +71,7 @@ func open(d *directory, o OpenOptions) (*Run, error) {
 		return nil, fmt.Errorf("%s: %w: %s does not say that it is sealed", d.path, ErrIntegrity, FileMetadata)
 	}
 	if r.Sealed && !o.SkipHashes {
-		if err := d.verify(); err != nil {
+		if r.left, err = d.verify(meta.tables()); err != nil {
 			return nil, err
 		}
 	}
@@ -85,6 +86,9 @@ func (r *Run) remark(o OpenOptions) {
 	}
 	if !r.Sealed {
 		add("unsealed", "the run is not sealed: read up to the last whole record, nothing vouches for it; `stageline seal %s` completes it", r.Dir)
+	}
+	if len(r.left) > 0 {
+		add("spool-left", "sealing was interrupted when all was done but removing %d files of the spool, which are not read; `stageline seal %s` removes them", len(r.left), r.Dir)
 	}
 	if !r.Meta.Closed {
 		add("killed", "the recorder has not ended by itself: up to one second before the last record may be missing")
@@ -124,20 +128,31 @@ func (r *Run) Close() error { return r.dir.close() }
 func (r *Run) Replay(sink Sink) error {
 	r.Stats = ReplayStats{Unknown: make(map[uint64]uint64)}
 	re := &replay{sink: sink, stats: &r.Stats, runID: r.Meta.RunID}
-	last, err := r.dir.segments()
-	if err != nil {
-		return err
-	}
-	for n := range last {
-		if err := r.replaySegment(re, n, n+1 == last); err != nil {
-			return fmt.Errorf("replay %s/%s: %w", r.Dir, segmentName(n), err)
+	if r.Sealed && r.Meta.tables() {
+		if err := r.replayTables(re); err != nil {
+			return fmt.Errorf("replay %s: %w", r.Dir, err)
 		}
+	} else if err := r.replaySpool(re); err != nil {
+		return err
 	}
 	r.losses(re)
 	return nil
 }
 
-func (r *Run) replaySegment(re *replay, n uint32, last bool) error {
+func (r *Run) replaySpool(re *replay) error {
+	last, err := r.dir.segments()
+	if err != nil {
+		return err
+	}
+	for n := range last {
+		if err := r.replaySegment(re, n); err != nil {
+			return fmt.Errorf("replay %s/%s: %w", r.Dir, segmentName(n), err)
+		}
+	}
+	return nil
+}
+
+func (r *Run) replaySegment(re *replay, n uint32) error {
 	f, err := r.dir.open(segmentName(n), os.O_RDONLY)
 	if err != nil {
 		return err
@@ -193,7 +208,7 @@ func (d *directory) segments() (uint32, error) {
 	}
 	n := uint32(0)
 	for _, name := range names {
-		if !strings.HasPrefix(name, dirKernel+"/spool-") {
+		if !isSpool(name) {
 			continue
 		}
 		if name != segmentName(n) {

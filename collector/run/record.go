@@ -11,7 +11,8 @@ package run
 // version.
 //
 // 1.1 adds ShmSeen, messages of Proto "shm-ring" and endpoints of TransportShm.
-const SchemaVersion = "1.1"
+// 1.2: the records of a sealed run are Parquet.
+const SchemaVersion = "1.2"
 
 // Dir is the direction of an io call or message as its own process sees it.
 type Dir uint8

@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// replay decodes segments into a sink.
+// replay passes records to a sink.
 type replay struct {
 	sink  Sink
 	stats *ReplayStats
@@ -14,18 +14,7 @@ type replay struct {
 	last  int64 // latest moment seen
 
 	c codec
-	// One of each kind, used again for every record.
-	endpoint Endpoint
-	io       IO
-	message  Message
-	gap      Gap
-	base     Base
-	shm      Shm
-	offCPU   OffCPU
-	proc     Proc
-	net      Net
-	loss     Loss
-	note     Note
+	rows
 }
 
 var errUndecodable = errors.New("a record's checksum is right but its content is not: written by another program, or made up")
@@ -86,83 +75,52 @@ func (re *replay) record(kind uint64) error {
 		re.c.table = append(re.c.table, s)
 		return nil
 	}
-	at, deliver := re.decode(kind)
+	known := re.c.record(kind, &re.rows)
 	if re.c.bad {
 		return errUndecodable
 	}
-	if !deliver {
+	if !known {
 		re.stats.Unknown[kind]++
 		return nil
 	}
-	re.stats.Records++
-	re.last = max(re.last, at)
 	re.deliver(kind)
 	return nil
 }
 
-// decode fills the record of a kind and returns its moment.
-func (re *replay) decode(kind uint64) (at int64, known bool) {
-	switch kind {
-	case kindEndpoint:
-		re.c.endpoint(&re.endpoint)
-		return re.endpoint.FirstNS, true
-	case kindIO:
-		re.c.io(&re.io)
-		return re.io.ExitNS, true
-	case kindMessage:
-		re.c.message(&re.message)
-		return re.message.LastExitNS, true
-	case kindGap:
-		re.c.gap(&re.gap)
-		return re.gap.AtNS, true
-	case kindBase:
-		re.c.baseOf(&re.base)
-		return re.base.LastNS, true
-	case kindShm:
-		re.c.shm(&re.shm)
-		return re.shm.ExitNS, true
-	case kindOffCPU:
-		re.c.offCPU(&re.offCPU)
-		return re.offCPU.InNS, true
-	case kindProc:
-		re.c.proc(&re.proc)
-		return re.proc.AtNS, true
-	case kindNet:
-		re.c.net(&re.net)
-		return re.net.AtNS, true
-	case kindLoss:
-		re.c.loss(&re.loss)
-		return re.loss.ToNS, true
-	case kindNote:
-		re.c.note(&re.note)
-		return re.note.AtNS, true
-	}
-	return 0, false
+// deliver passes the record of a kind on.
+func (re *replay) deliver(kind uint64) {
+	re.stats.Records++
+	re.last = max(re.last, re.at(kind))
+	re.pass(kind, re.sink)
 }
 
-func (re *replay) deliver(kind uint64) {
+// record codes the record of a kind; false when this program does not know the kind.
+func (c *codec) record(kind uint64, r *rows) bool {
 	switch kind {
 	case kindEndpoint:
-		re.sink.Endpoint(&re.endpoint)
+		c.endpoint(&r.endpoint)
 	case kindIO:
-		re.sink.IO(&re.io)
+		c.io(&r.io)
 	case kindMessage:
-		re.sink.Message(&re.message)
+		c.message(&r.message)
 	case kindGap:
-		re.sink.Gap(&re.gap)
+		c.gap(&r.gap)
 	case kindBase:
-		re.sink.Base(&re.base)
+		c.baseOf(&r.base)
 	case kindShm:
-		re.sink.Shm(&re.shm)
+		c.shm(&r.shm)
 	case kindOffCPU:
-		re.sink.OffCPU(&re.offCPU)
+		c.offCPU(&r.offCPU)
 	case kindProc:
-		re.sink.Proc(&re.proc)
+		c.proc(&r.proc)
 	case kindNet:
-		re.sink.Net(&re.net)
+		c.net(&r.net)
 	case kindLoss:
-		re.sink.Loss(&re.loss)
+		c.loss(&r.loss)
 	case kindNote:
-		re.sink.Note(&re.note)
+		c.note(&r.note)
+	default:
+		return false
 	}
+	return true
 }

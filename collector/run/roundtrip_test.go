@@ -318,32 +318,12 @@ func (nowhere) Net(*Net)           {}
 func (nowhere) Loss(*Loss)         {}
 func (nowhere) Note(*Note)         {}
 
-// One record of each is written and read.
-func BenchmarkReplay(b *testing.B) {
-	const n = 200_000
-	dir := filepath.Join(b.TempDir(), "run")
-	w := mustCreate(b, dir, segmentBytes)
-	io, msg := sampleIO(), sampleMessage()
-	for range n / 2 {
-		w.IO(io)
-		w.Message(msg)
-	}
-	if err := w.Close(); err != nil {
-		b.Fatal(err)
-	}
-	r := mustOpen(b, dir)
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := r.Replay(nowhere{}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/record")
-}
-
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("STAGELINE_TEST_WRITER"); dir != "" {
 		os.Exit(killedWriter(dir))
+	}
+	if dir := os.Getenv("STAGELINE_TEST_SEALER"); dir != "" {
+		os.Exit(killedSealer(dir))
 	}
 	os.Exit(m.Run())
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -18,6 +19,7 @@ type SealReport struct {
 	RunID   string
 	Killed  bool      // the recorder had not ended by itself
 	Spool   SpoolInfo // as in metadata.json
+	Kernel  string    // form of the records, as in SealInfo
 	Files   int       // covered by SHA256SUMS
 	Bytes   int64
 	Elapsed time.Duration
@@ -29,7 +31,11 @@ type SealOption func(*sealing)
 type sealing struct {
 	events   func(*Run, io.Writer) error
 	revision string
+	keep     bool
 }
+
+// KeepSpool leaves the records in the form in which they were recorded. It needs no further space.
+func KeepSpool() SealOption { return func(s *sealing) { s.keep = true } }
 
 // WithEvents lets an analysis write events.jsonl from the completed records; revision names it in
 // metadata.json. When it fails the run stays unsealed.
@@ -37,9 +43,11 @@ func WithEvents(revision string, write func(*Run, io.Writer) error) SealOption {
 	return func(s *sealing) { s.events, s.revision = write, revision }
 }
 
-// Seal completes a run: cuts what a killed recorder left unfinished, has events.jsonl written,
-// closes metadata.json and lists the hashes of all files. The hashes come last; interrupted before
-// them, Seal can be repeated. It refuses a directory in which a recorder is alive (ErrBusy).
+// Seal completes a run: cuts what a killed recorder left unfinished, has events.jsonl written, turns
+// the spool into Parquet, closes metadata.json and lists the hashes of all files. Only then the spool
+// is removed: whenever Seal is interrupted, it can be repeated. A spool that is damaged, or newer than
+// this program, stays (SealInfo.WhySpool). Seal refuses a directory in which a recorder is alive
+// (ErrBusy).
 func Seal(dir string, options ...SealOption) (SealReport, error) {
 	began := time.Now()
 	var s sealing
@@ -71,14 +79,23 @@ func (s *sealing) seal(d *directory) (SealReport, error) {
 	report.RunID, report.Killed, report.Spool = meta.RunID, !meta.Closed, meta.Spool
 	if f, err := d.open(FileSums, os.O_RDONLY); err == nil {
 		f.Close()
-		return report, fmt.Errorf("%s: %w; it cannot be changed any more", d.path, ErrSealed)
+		err = d.finishRemoval(meta, &report)
+		return report, err
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return report, err
 	}
-	if err := d.sweep(); err != nil {
+	if meta.tables() {
+		if err := d.checkTables(meta); err != nil {
+			return report, err
+		}
+		err = s.closeRun(d, meta, &report)
 		return report, err
 	}
-	if err := d.complete(meta); err != nil {
+	if err := d.sweep(false); err != nil {
+		return report, err
+	}
+	newer, err := d.complete(meta)
+	if err != nil {
 		return report, err
 	}
 	// What was cut must not be forgotten when the rest fails.
@@ -88,24 +105,84 @@ func (s *sealing) seal(d *directory) (SealReport, error) {
 	if err := s.writeEvents(d, meta); err != nil {
 		return report, err
 	}
-	meta.Sealed = &SealInfo{At: time.Now().UTC(), Tool: ThisTool(), EventsRevision: s.revision}
+	sealed := &SealInfo{At: time.Now().UTC(), Tool: ThisTool(), EventsRevision: s.revision, Kernel: KernelSpool}
+	if sealed.WhySpool = whySpool(meta, s.keep, newer); sealed.WhySpool == "" {
+		if err := d.convert(meta); err != nil {
+			return report, err
+		}
+		sealed.Kernel = KernelParquet
+	}
+	meta.Sealed = sealed
+	if !newer {
+		meta.Schema = SchemaVersion
+	}
 	if err := d.writeMeta(meta); err != nil {
 		return report, err
 	}
-	report.Spool = meta.Spool
-	report.Files, report.Bytes, err = d.closeFiles()
+	err = s.closeRun(d, meta, &report)
 	return report, err
 }
 
+// closeRun ends the sealing of a run whose metadata.json says what it is.
+func (s *sealing) closeRun(d *directory, meta *Metadata, report *SealReport) (err error) {
+	report.Spool, report.Kernel = meta.Spool, meta.Sealed.Kernel
+	if err := d.sweep(meta.tables()); err != nil {
+		return err
+	}
+	report.Files, report.Bytes, err = d.closeFiles(meta.tables())
+	if err == nil && meta.tables() {
+		err = d.removeSpool()
+	}
+	return err
+}
+
+// checkTables reads the tables of a run that was sealed but for its hashes. The spool may be gone, so
+// that they are not made anew.
+func (d *directory) checkTables(meta *Metadata) error {
+	r := &Run{Dir: d.path, Meta: *meta, dir: d}
+	sink := &taker{take: func(uint64) {}}
+	if err := r.replayTables(&replay{sink: sink, stats: new(ReplayStats)}); err != nil {
+		return fmt.Errorf("%s: %w; %s is missing too, so nothing vouches for this run", d.path, err, FileSums)
+	}
+	return nil
+}
+
+// finishRemoval removes what an interrupted sealing left of the spool of a run that is complete.
+func (d *directory) finishRemoval(meta *Metadata, report *SealReport) error {
+	sealed := fmt.Errorf("%s: %w; it cannot be changed any more", d.path, ErrSealed)
+	if !meta.tables() {
+		return sealed
+	}
+	left, err := d.verify(true)
+	switch {
+	case err != nil:
+		return err
+	case len(left) == 0:
+		return sealed
+	}
+	if err := d.removeSpool(); err != nil {
+		return err
+	}
+	report.Kernel = meta.Sealed.Kernel
+	names, err := d.list()
+	for _, name := range names {
+		if st, e := os.Lstat(filepath.Join(d.path, name)); e == nil && name != FileSums {
+			report.Files, report.Bytes = report.Files+1, report.Bytes+st.Size()
+		}
+	}
+	return err
+}
+
 // sweep removes the temporary files of an interrupted recorder or sealing, and opens again what the
-// latter had made read-only.
-func (d *directory) sweep() error {
+// latter had made read-only. Tables are removed too unless they are part of the run already: they are
+// made again from the spool.
+func (d *directory) sweep(tables bool) error {
 	names, err := d.list()
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if strings.HasSuffix(name, suffixTemp) {
+		if strings.HasSuffix(name, suffixTemp) || !tables && isTable(name) {
 			err = d.remove(name)
 		} else {
 			err = d.chmod(name, 0o600)
@@ -117,22 +194,23 @@ func (d *directory) sweep() error {
 	return nil
 }
 
-// complete checks every record, cuts the torn ends, and brings the account up to date.
-func (d *directory) complete(meta *Metadata) error {
+// complete checks every record, cuts the torn ends, and brings the account up to date. newer: a
+// segment was written under a later minor version of the schema.
+func (d *directory) complete(meta *Metadata) (newer bool, err error) {
 	segments, err := d.segments()
 	if err != nil {
-		return err
+		return false, err
 	}
 	info := &meta.Spool
 	info.Segments, info.Bytes, info.Records, info.Damaged = segments, 0, make(map[string]uint64), nil
 	for n := range segments {
 		if err := d.completeSegment(info, n, n+1 == segments); err != nil {
-			return err
+			return false, err
 		}
 	}
 	torn, err := d.cutLine(FileRequests)
 	info.TornRequestBytes += torn
-	return err
+	return newerSchema(meta.Schema), err
 }
 
 func (d *directory) completeSegment(info *SpoolInfo, n uint32, last bool) error {
@@ -250,14 +328,18 @@ func (s *sealing) writeEvents(d *directory, meta *Metadata) error {
 	return nil
 }
 
-// closeFiles makes every file read-only and stored, then lists their hashes.
-func (d *directory) closeFiles() (files int, size int64, err error) {
+// closeFiles makes every file read-only and stored, then lists their hashes. The spool of a run with
+// tables is left out.
+func (d *directory) closeFiles(tables bool) (files int, size int64, err error) {
 	names, err := d.list()
 	if err != nil {
 		return 0, 0, err
 	}
 	var sums []fileSum
 	for _, name := range names {
+		if tables && isSpool(name) {
+			continue
+		}
 		sum, n, err := d.sumFile(name)
 		if err != nil {
 			return 0, 0, err

@@ -75,37 +75,42 @@ func parseSums(b []byte) ([]fileSum, error) {
 	return sums, nil
 }
 
-// verify compares the directory with its SHA256SUMS: the same files, the same bytes.
-func (d *directory) verify() error {
+// verify compares the directory with its SHA256SUMS: the same files, the same bytes. When the records
+// are in tables, segments of the spool may be left; it returns those.
+func (d *directory) verify(tables bool) (left []string, err error) {
 	b, err := d.small(FileSums)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	sums, err := parseSums(b)
 	if err != nil {
-		return fmt.Errorf("%s: %w: %w", d.path, ErrIntegrity, err)
+		return nil, fmt.Errorf("%s: %w: %w", d.path, ErrIntegrity, err)
 	}
 	names, err := d.list()
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrIntegrity, err)
+		return nil, fmt.Errorf("%w: %w", ErrIntegrity, err)
 	}
 	for _, name := range names {
 		_, listed := slices.BinarySearchFunc(sums, name, func(s fileSum, n string) int { return bytes.Compare([]byte(s.name), []byte(n)) })
-		if !listed && name != FileSums {
-			return fmt.Errorf("%s: %w: %s was added", d.path, ErrIntegrity, name)
+		switch {
+		case listed || name == FileSums:
+		case tables && isSpool(name):
+			left = append(left, name)
+		default:
+			return nil, fmt.Errorf("%s: %w: %s was added", d.path, ErrIntegrity, name)
 		}
 	}
 	for _, want := range sums {
 		got, _, err := d.sumFile(want.name)
 		if errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("%s: %w: %s is gone", d.path, ErrIntegrity, want.name)
+			return nil, fmt.Errorf("%s: %w: %s is gone", d.path, ErrIntegrity, want.name)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w: %w", d.path, ErrIntegrity, err)
+			return nil, fmt.Errorf("%s: %w: %w", d.path, ErrIntegrity, err)
 		}
 		if got != want {
-			return fmt.Errorf("%s: %w: %s has changed (SHA-256 differs)", d.path, ErrIntegrity, want.name)
+			return nil, fmt.Errorf("%s: %w: %s has changed (SHA-256 differs)", d.path, ErrIntegrity, want.name)
 		}
 	}
-	return nil
+	return left, nil
 }

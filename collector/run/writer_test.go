@@ -31,6 +31,7 @@ func TestDirectoryIsPrivateAndThenReadOnly(t *testing.T) {
 	}
 	fmt.Fprintln(f, "ready")
 	f.Close()
+	w.IO(sampleIO())
 	checkModes(t, dir, 0o600)
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
@@ -42,7 +43,7 @@ func TestDirectoryIsPrivateAndThenReadOnly(t *testing.T) {
 	checkModes(t, dir, 0o400)
 
 	names := mustList(t, dir)
-	want := []string{FileSums, FileExperiment, segmentName(0), FileMetadata, FileRequests, FileStdout}
+	want := []string{FileSums, FileExperiment, tableFile(tableIO, 0), FileMetadata, FileRequests, FileStdout}
 	if !reflect.DeepEqual(names, want) {
 		t.Errorf("files %q, want %q", names, want)
 	}

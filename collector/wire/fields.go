@@ -112,6 +112,8 @@ type fields struct {
 	several, last           bool
 	shm                     []run.ShmRef
 	seen                    meaning // reply fields that hold something
+
+	memo [][]byte // room for the memo of a pickle
 }
 
 // collect returns the Conn's collector, emptied. A Conn looks into one payload at a time.

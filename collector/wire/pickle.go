@@ -23,7 +23,11 @@ const maxMemo = 1024
 func looksPickled(b []byte) bool { return len(b) >= 2 && b[0] == 0x80 && b[1] >= 2 && b[1] <= 5 }
 
 func walkPickle(b []byte, f *fields) walked {
-	p := pickle{b: b, f: f}
+	p := pickle{b: b, f: f, memo: f.memo[:0]}
+	defer func() { // the room is used again; the captured bytes must not be kept by it
+		clear(p.memo)
+		f.memo = p.memo
+	}()
 	f.open(true)
 	w := walkWhole
 	for w == walkWhole && len(p.b) > 0 {
@@ -42,8 +46,8 @@ func walkPickle(b []byte, f *fields) walked {
 	return w
 }
 
-// lens gives the size of the length field of opcodes that carry bytes.
-var pickleLens = map[byte]int{
+// pickleLens gives the size of the length field of opcodes that carry bytes; 0 for others.
+var pickleLens = [256]int8{
 	0x8c: 1, 'X': 4, 0x8d: 8, // unicode
 	'C': 1, 'B': 4, 0x8e: 8, 0x96: 8, 'U': 1, 'T': 4, // bytes
 	0x8a: 1, 0x8b: 4, // long
@@ -69,8 +73,8 @@ var pickleArgs = func() (t [256]int8) {
 }()
 
 func (p *pickle) op(op byte) walked {
-	if n, ok := pickleLens[op]; ok {
-		return p.counted(op, n)
+	if n := pickleLens[op]; n != 0 {
+		return p.counted(op, int(n))
 	}
 	if op == 'c' || op == 'i' { // two lines: module and name
 		for range 2 {
@@ -148,8 +152,12 @@ func (p *pickle) simple(op byte, arg []byte) {
 }
 
 func (p *pickle) put(i int) {
-	for len(p.memo) <= i && len(p.memo) < maxMemo {
+	for len(p.memo) < min(i, maxMemo) {
 		p.memo = append(p.memo, nil)
+	}
+	if i == len(p.memo) && i < maxMemo {
+		p.memo = append(p.memo, p.last)
+		return
 	}
 	if i < len(p.memo) {
 		p.memo[i] = p.last

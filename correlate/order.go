@@ -58,18 +58,38 @@ func (x *process) sentOfType(since int64, m *run.Message) (n int) {
 // resultSignals are the signals of a lone compute thread to the loop, in order; none where it
 // signals to others as well.
 func (w *window) resultSignals() []signal {
-	gave := w.p.thread(w.role.compute[0]).gave
-	for _, s := range gave {
-		if w.p.roles.takes[tidEP{w.role.loop, s.ep}] == 0 {
+	t := w.p.thread(w.role.compute[0])
+	for ep := range t.gaveEPs {
+		if w.p.roles.takes[tidEP{w.role.loop, ep}] == 0 {
 			return nil
 		}
 	}
-	return gave
+	return t.gave
 }
+
+// perSignal is an answer of messagesPerSignal, kept for a while: it describes a stage, not a result.
+type perSignal struct {
+	atNS int64
+	n    int
+}
+
+const keepPerSignalNS = 1_000_000_000
 
 // messagesPerSignal is how many data messages of a type the process sends for each signal, judged by
 // what is kept of both up to ns; 0 where it is no whole number or too few are known.
 func (x *process) messagesPerSignal(signals []signal, typ string, ns int64) int {
+	if k, ok := x.perSignal[typ]; ok && ns >= k.atNS && ns < k.atNS+keepPerSignalNS {
+		return k.n
+	}
+	n := x.countPerSignal(signals, typ, ns)
+	if len(x.perSignal) == 0 || len(x.perSignal) > 64 { // types come from the streams
+		x.perSignal = map[string]perSignal{}
+	}
+	x.perSignal[typ] = perSignal{ns, n}
+	return n
+}
+
+func (x *process) countPerSignal(signals []signal, typ string, ns int64) int {
 	if len(signals) == 0 || len(x.sends) == 0 {
 		return 0
 	}

@@ -22,25 +22,26 @@ type ProcInfo struct {
 // process is one life of a process id.
 type process struct {
 	ProcInfo
-	startNS  int64
-	fromNS   int64
-	toNS     int64 // exit; 0 alive
-	exitCode int32
-	threads  map[uint32]*thread
-	handOuts []int64 // CPU time of the loop from being switched in to waking another thread, ns
-	takeN    int     // samples that takeNS was computed from
-	takeNS   int64
-	roles    roleStats
-	steps    stepStats
-	inHand   inHandStats
-	stated   map[string]int // stage names that its own messages give it
-	entry    bool           // received a request over HTTP from outside
-	nEntry   int
-	named    *stageName
-	arrivals []arrival          // data messages it received, by time
-	sends    []arrival          // data messages it sent, by time
-	locks    map[uint64]lockUse // futex address → threads that waited on it
-	conds    []uint64           // condition variables that several threads wait on
+	startNS   int64
+	fromNS    int64
+	toNS      int64 // exit; 0 alive
+	exitCode  int32
+	threads   map[uint32]*thread
+	handOuts  []int64              // CPU time of the loop from being switched in to waking another thread, ns
+	perSignal map[string]perSignal // by message type
+	takeN     int                  // samples that takeNS was computed from
+	takeNS    int64
+	roles     roleStats
+	steps     stepStats
+	inHand    inHandStats
+	stated    map[string]int // stage names that its own messages give it
+	entry     bool           // received a request over HTTP from outside
+	nEntry    int
+	named     *stageName
+	arrivals  []arrival          // data messages it received, by time
+	sends     []arrival          // data messages it sent, by time
+	locks     map[uint64]lockUse // futex address → threads that waited on it
+	conds     []uint64           // condition variables that several threads wait on
 }
 
 // sentBetween counts the data messages that left from since on and before m; those that left in

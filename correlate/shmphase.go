@@ -1,5 +1,7 @@
 package correlate
 
+import "sort"
+
 // phases are the steps of the payload in g from one process to another; nil when g is.
 func (s *shmTable) phases(g *segment, from, to uint32) *ShmPhases {
 	if g == nil {
@@ -10,7 +12,8 @@ func (s *shmTable) phases(g *segment, from, to uint32) *ShmPhases {
 		r = nil
 	}
 	p := &ShmPhases{CreatedNS: known(g.created), UnlinkedNS: known(g.unlinked), Write: s.written(g, w), Read: readBy(r)}
-	p.LockWaitUS = ShmLock{Sender: s.lockWait(g, from), Receiver: s.lockWait(g, to)}
+	locks := s.locksOf(g)
+	p.LockWaitUS = ShmLock{Sender: g.lockWait(locks, from), Receiver: g.lockWait(locks, to)}
 	if r != nil {
 		p.OpenedNS = known(r.openEndNS)
 		p.Poll = g.polled(r)
@@ -84,21 +87,12 @@ func (g *segment) polled(r *use) *ShmPoll {
 // lockSlackNS is how long before a segment its writer may have made the lock file.
 const lockSlackNS = 1_000_000_000
 
-// lockWait is the time a process spent in calls that asked for the lock of a segment: for the
-// segment itself, or for a file beside it whose name holds the segment's whole name.
-func (s *shmTable) lockWait(g *segment, tgid uint32) *float64 {
-	var ns int64
-	n := 0
-	add := func(l *segment) {
-		for _, c := range l.locks {
-			if c.tgid == tgid && c.enter >= g.firstNS()-lockSlackNS && c.enter <= g.lastNS {
-				ns += c.exit - c.enter
-				n++
-			}
-		}
-	}
-	add(g)
-	for i := len(s.locks) - 1; i >= 0; i-- {
+// locksOf lists what was used as the lock of a segment: the segment itself, and files beside it whose
+// name holds the segment's whole name.
+func (s *shmTable) locksOf(g *segment) []*segment {
+	out := []*segment{g}
+	newer := sort.Search(len(s.locks), func(i int) bool { return s.locks[i].locks[0].enter > g.lastNS })
+	for i := newer - 1; i >= 0; i-- {
 		l := s.locks[i]
 		if l.lastNS < g.firstNS()-lockSlackNS {
 			continue
@@ -107,7 +101,23 @@ func (s *shmTable) lockWait(g *segment, tgid uint32) *float64 {
 			break // each payload has a lock of its own here, and older ones are no longer
 		}
 		if l != g && nameHolds(l.name, g.name) {
-			add(l)
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// lockWait is the time a process spent in calls that asked for one of the locks of a segment; nil
+// when it asked for none.
+func (g *segment) lockWait(locks []*segment, tgid uint32) *float64 {
+	var ns int64
+	n := 0
+	for _, l := range locks {
+		for _, c := range l.locks {
+			if c.tgid == tgid && c.enter >= g.firstNS()-lockSlackNS && c.enter <= g.lastNS {
+				ns += c.exit - c.enter
+				n++
+			}
 		}
 	}
 	if n == 0 {

@@ -14,7 +14,8 @@ type thread struct {
 	// signals it gave: writes to eventfds and bytes to pipes and socketpairs inside the process
 	gave      []signal
 	took      []signal
-	reactions []int64 // CPU time from being switched in to reading the signal, ns
+	gaveEPs   map[uint32]bool // streams it ever signalled on
+	reactions []int64         // CPU time from being switched in to reading the signal, ns
 }
 
 // signal is one call that wakes or is woken by another thread of the process.
@@ -73,6 +74,10 @@ func (p *procTable) signal(e *endpoint, r *run.IO) {
 	if r.Dir == run.Send {
 		x.roles.gives[tidEP{r.TID, signalKey(e, r.Dir)}]++
 		th.gave = insertSignal(th.gave, s, signalKey(e, r.Dir))
+		if th.gaveEPs == nil {
+			th.gaveEPs = map[uint32]bool{}
+		}
+		th.gaveEPs[signalKey(e, r.Dir)] = true
 		return
 	}
 	x.roles.takes[tidEP{r.TID, signalKey(e, r.Dir)}]++

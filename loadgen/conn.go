@@ -11,21 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/stageline/stageline/collector/run"
 	"golang.org/x/sys/unix"
 )
-
-// stampedConn stamps every read of the raw socket as it returns, below TLS and any parser.
-type stampedConn struct {
-	net.Conn
-	readNS int64
-}
-
-func (c *stampedConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.readNS = run.Mono()
-	return n, err
-}
 
 // conn is one connection of the pool, used by one exchange at a time.
 type conn struct {
@@ -106,7 +93,7 @@ func (p *pool) dial(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", p.addr, err)
 	}
-	raw := &stampedConn{Conn: nc}
+	raw := newStampedConn(nc)
 	c := &conn{raw: raw, rw: raw, local: nc.LocalAddr().String(), remote: nc.RemoteAddr().String()}
 	if p.tls != nil {
 		t := tls.Client(raw, p.tls)

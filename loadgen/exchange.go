@@ -135,9 +135,9 @@ func (x *exchange) read(ctx context.Context, buf []byte) error {
 	graced := false
 	for !x.http.done() {
 		n, err := x.conn.rw.Read(buf)
-		at := x.conn.raw.readNS
+		at := x.conn.raw.arrivedNS
 		if n > 0 {
-			x.reply.nowNS = at
+			x.reply.nowNS, x.reply.readLagNS = at, x.conn.raw.readNS-at
 			if x.req.FirstByteNS == nil {
 				x.req.FirstByteNS = &at
 			}

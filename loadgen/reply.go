@@ -38,7 +38,9 @@ type reply struct {
 	mode   Reply
 	stream bool
 	req    *run.Request
-	nowNS  int64
+	nowNS  int64 // when the bytes of the current read had arrived
+
+	readLagNS int64 // from nowNS until this process had read them
 
 	shape    shape
 	sse      sseParser
@@ -130,7 +132,7 @@ func (r *reply) audio(n int) {
 // add records one event at the current read.
 func (r *reply) add(kind string, n int) {
 	r.req.Events = append(r.req.Events, run.ReplyEvent{
-		MonoNS: r.nowNS, Kind: kind, Bytes: n, Coalesced: r.eventNS == r.nowNS,
+		MonoNS: r.nowNS, Kind: kind, Bytes: n, Coalesced: r.eventNS == r.nowNS, ReadLagNS: r.readLagNS,
 	})
 	r.eventNS = r.nowNS
 	switch kind {

@@ -135,7 +135,7 @@ func TestChatReplies(t *testing.T) {
 			if got := deref(r.Tokens); got != tc.tokens {
 				t.Errorf("tokens %d, want %d", got, tc.tokens)
 			}
-			if r.EndNS == nil || r.SentNS == nil || r.WrittenNS == nil || *r.WrittenNS < *r.SentNS || *r.EndNS < *r.WrittenNS {
+			if r.EndNS == nil || r.SentNS == nil || r.WrittenNS == nil || *r.WrittenNS < *r.SentNS || *r.EndNS < *r.SentNS { // a reply may be here before the write has returned
 				t.Errorf("sent %v written %v end %v", r.SentNS, r.WrittenNS, r.EndNS)
 			}
 		})

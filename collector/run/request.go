@@ -39,12 +39,16 @@ type Request struct {
 	Events []ReplyEvent `json:"events"`
 }
 
-// ReplyEvent is one event of a streamed reply, stamped at the raw socket read that completed it.
+// ReplyEvent is one event of a streamed reply, stamped with the arrival of the bytes of the raw socket
+// read that completed it.
 type ReplyEvent struct {
 	MonoNS    int64  `json:"mono_ns"`
 	Kind      string `json:"kind"` // "content", "reasoning", "audio", "role", "usage", "finish", "done", "error", "comment", "other"
 	Bytes     int    `json:"bytes"`
 	Coalesced bool   `json:"coalesced,omitempty"` // shared its read with the event before
+	// ReadLagNS is how much later than MonoNS the client's own read returned, where MonoNS is the
+	// kernel's stamp of the arrival; 0 where MonoNS is the stamp of the read itself.
+	ReadLagNS int64 `json:"read_lag_ns,omitempty"`
 }
 
 // Terminal states of a request (contract C12).

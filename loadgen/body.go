@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	mrand "math/rand/v2"
 	"net/url"
 	"slices"
 	"strconv"
@@ -20,14 +19,13 @@ import (
 type body struct {
 	segs    []segment
 	prompts []prompt
-	synth   string // text that synthetic prompts are cut from; "" when prompts are given
-	chars   int
-	private bool // the template is the user's
+	synth   *synthesis // nil when prompts are given
+	private bool       // the template is the user's
 }
 
 type segment struct {
 	lit  string
-	hole string // "id", "n", "prompt"; "" for a literal
+	hole string // "id", "n", "prompt", "max_tokens"; "" for a literal
 }
 
 type prompt struct {
@@ -43,7 +41,7 @@ func newBody(cfg *Config) (*body, error) {
 			return nil, err
 		}
 	}
-	b := &body{chars: cfg.PromptChars, private: cfg.Template != ""}
+	b := &body{private: cfg.Template != ""}
 	if b.segs, err = compile(tmpl); err != nil {
 		return nil, err
 	}
@@ -56,22 +54,23 @@ func newBody(cfg *Config) (*body, error) {
 		b.prompts = append(b.prompts, prompt{p, e})
 	}
 	if len(b.prompts) == 0 {
-		b.synth = synthetic(cfg.Seed, cfg.PromptChars)
+		b.synth = newSynthesis(cfg)
 	}
 	return b, nil
 }
 
-// append adds the body of request n to dst. A synthetic prompt begins with the request's number, so
-// that no two share a prefix that an engine could have cached.
-func (b *body) append(dst []byte, n int, id string) []byte {
+// append adds the body of a request to dst.
+func (b *body) append(dst []byte, it *Item) []byte {
 	for _, s := range b.segs {
 		switch s.hole {
 		case "id":
-			dst = append(dst, id...)
+			dst = append(dst, it.ID...)
 		case "n":
-			dst = strconv.AppendInt(dst, int64(n), 10)
+			dst = strconv.AppendInt(dst, int64(it.N), 10)
+		case "max_tokens":
+			dst = strconv.AppendInt(dst, int64(it.MaxTokens), 10)
 		case "prompt":
-			dst = b.appendPrompt(dst, n)
+			dst = b.appendPrompt(dst, it)
 		default:
 			dst = append(dst, s.lit...)
 		}
@@ -79,17 +78,11 @@ func (b *body) append(dst []byte, n int, id string) []byte {
 	return dst
 }
 
-func (b *body) appendPrompt(dst []byte, n int) []byte {
+func (b *body) appendPrompt(dst []byte, it *Item) []byte {
 	if len(b.prompts) > 0 {
-		return append(dst, b.prompts[(n-1)%len(b.prompts)].escaped...)
+		return append(dst, b.prompts[(it.N-1)%len(b.prompts)].escaped...)
 	}
-	start := len(dst)
-	dst = strconv.AppendInt(dst, int64(n), 10)
-	dst = append(dst, ' ')
-	if used := len(dst) - start; used < b.chars {
-		return append(dst, b.synth[:b.chars-used]...)
-	}
-	return dst[:start+b.chars]
+	return b.synth.append(dst, it)
 }
 
 // quotes says whether text repeats a stretch of what the user gave for request n: the prompt, the
@@ -163,10 +156,10 @@ func compile(tmpl string) ([]segment, error) {
 			return nil, errors.New("load plan: body template: \"{{\" without \"}}\"")
 		}
 		switch name := strings.TrimSpace(rest[:j]); name {
-		case "id", "n", "prompt":
+		case "id", "n", "prompt", "max_tokens":
 			out = append(out, segment{hole: name})
 		default:
-			return nil, fmt.Errorf("load plan: body template: {{%s}}: want {{id}}, {{n}} or {{prompt}}", name)
+			return nil, fmt.Errorf("load plan: body template: {{%s}}: want {{id}}, {{n}}, {{max_tokens}} or {{prompt}}", name)
 		}
 		tmpl = rest[j+2:]
 	}
@@ -202,8 +195,8 @@ func builtinTemplate(cfg *Config) (string, error) {
 			add("stream", "true")
 		}
 	default:
-		if cfg.MaxTokens > 0 {
-			add("max_tokens", strconv.Itoa(cfg.MaxTokens))
+		if v := cfg.maxTokens(); v != "" {
+			add("max_tokens", v)
 		}
 		add("temperature", "0")
 		add("stream", strconv.FormatBool(cfg.Stream))
@@ -251,21 +244,6 @@ func jsonInner(s string) string {
 	return buf.String()[1 : buf.Len()-2]
 }
 
-var words = strings.Fields("river stone light morning window paper garden engine signal table " +
-	"winter bridge market silver copper forest letter number circle station harbour valley")
-
-// synthetic returns chars bytes of plain words.
-func synthetic(seed uint64, chars int) string {
-	r := mrand.New(mrand.NewPCG(seed, 0x70726f6d7074))
-	var b strings.Builder
-	b.Grow(chars + 16)
-	for b.Len() < chars {
-		b.WriteString(words[r.IntN(len(words))])
-		b.WriteByte(' ')
-	}
-	return b.String()[:chars]
-}
-
 // requestHead is the constant part of a request's head; the id and the length vary.
 type requestHead struct {
 	start, rest string
@@ -292,7 +270,7 @@ func newRequestHead(cfg *Config, u *url.URL) requestHead {
 
 // appendRequest adds the whole request to dst. scratch is grown as needed and returned.
 func (p *Plan) appendRequest(dst, scratch []byte, it Item) (req, newScratch []byte) {
-	scratch = p.body.append(scratch[:0], it.N, it.ID)
+	scratch = p.body.append(scratch[:0], &it)
 	h := &p.head
 	dst = append(dst, h.start...)
 	for _, name := range h.idHeaders {

@@ -8,14 +8,6 @@ import (
 	"time"
 )
 
-// Arrival is the process that spaces the requests of an open loop.
-type Arrival string
-
-const (
-	ArrivalPoisson  Arrival = "poisson"  // independent exponential gaps of mean 1/rate
-	ArrivalConstant Arrival = "constant" // one request every 1/rate
-)
-
 // Reply says how a reply is judged.
 type Reply string
 
@@ -33,6 +25,7 @@ type Config struct {
 
 	Rate        float64 // requests per second (open loop); 0: closed loop
 	Arrival     Arrival // open loop; "" is poisson
+	Schedule            // and what else decides it
 	Concurrency int     // closed loop: requests in flight, at least 1. Open loop: cap of them, 0 none
 	N           int     // measured requests; 0: as many as Duration holds
 	Duration    time.Duration
@@ -64,6 +57,8 @@ type Config struct {
 	Deadline time.Duration
 	// CancelAfter abandons a reply after this many content events by closing the connection. 0: never.
 	CancelAfter int
+
+	statesTokens bool // requests of the plan state max_tokens of their own
 }
 
 const defaultPromptChars = 128
@@ -86,9 +81,6 @@ func (c *Config) normalise() (*url.URL, error) {
 	if c.IDHeaders == nil {
 		c.IDHeaders = []string{"X-Request-Id"}
 	}
-	if c.Arrival == "" {
-		c.Arrival = ArrivalPoisson
-	}
 	if c.ContentType == "" {
 		c.ContentType = "application/json"
 	}
@@ -98,8 +90,9 @@ func (c *Config) normalise() (*url.URL, error) {
 	if c.Format == "" {
 		c.Format = "wav"
 	}
-	if c.Rate == 0 && c.Concurrency == 0 {
-		c.Concurrency = 1
+	c.normaliseSchedule()
+	if err := c.checkSchedule(); err != nil {
+		return nil, err
 	}
 	return u, c.check()
 }
@@ -116,18 +109,12 @@ func replyOf(path string) Reply {
 
 func (c *Config) check() error {
 	switch {
-	case c.Rate < 0 || c.Rate > 1e6 || c.Rate != c.Rate:
-		return fmt.Errorf("load plan: rate %v: want requests per second above 0 and at most 1e6, or 0 for a closed loop", c.Rate)
 	case c.Concurrency < 0:
 		return fmt.Errorf("load plan: concurrency %d is negative", c.Concurrency)
 	case c.N < 0 || c.Warmup < 0 || c.PromptChars < 0 || c.CancelAfter < 0 || c.MaxTokens < 0:
 		return errors.New("load plan: counts must not be negative")
 	case c.Duration < 0 || c.Deadline < 0:
 		return errors.New("load plan: durations must not be negative")
-	case c.N == 0 && c.Duration == 0:
-		return errors.New("load plan: give a number of requests or a duration")
-	case c.Arrival != ArrivalPoisson && c.Arrival != ArrivalConstant:
-		return fmt.Errorf("load plan: arrival %q: want %s or %s", c.Arrival, ArrivalPoisson, ArrivalConstant)
 	case c.Reply != ReplyChat && c.Reply != ReplySpeech && c.Reply != ReplyAny:
 		return fmt.Errorf("load plan: reply %q: want %s, %s or %s", c.Reply, ReplyChat, ReplySpeech, ReplyAny)
 	case c.Reply == ReplyAny && c.Template == "":

@@ -32,7 +32,9 @@ type exchange struct {
 	reply *reply
 	http  httpParser
 
-	deadlineNS int64 // 0: none
+	request    []byte      // the worker's buffer
+	stop       func() bool // undoes what an ending run does to the connection
+	deadlineNS int64       // 0: none
 	wrote      chan written
 	broken     error // writing went wrong
 }
@@ -43,38 +45,68 @@ type written struct {
 	err  error
 }
 
-// exchange sends w.request and fills in req until it has a terminal state.
-func (w *worker) exchange(ctx context.Context, it Item, req *run.Request, deadlineNS int64) {
+// prepare makes the request and gives it a connection. It returns nil when s has got its terminal
+// state instead.
+func (w *worker) prepare(ctx context.Context, s *shot) *exchange {
+	req := s.req
+	if ctx.Err() != nil {
+		req.State, req.Error = run.StateClientCancelled, "the load was stopped before this request was sent"
+		return nil
+	}
+	req.DequeuedNS = nowPtr()
+	deadlineNS := w.deadline(req)
+	if deadlineNS > 0 && *req.DequeuedNS >= deadlineNS {
+		req.State, req.Error = run.StateDeadlineExceeded, "deadline passed before the request was sent"
+		req.EndNS = nowPtr()
+		return nil
+	}
+	w.request, w.scratch = w.plan.appendRequest(w.request[:0], w.scratch, s.it)
 	dialCtx, cancel := ctx, context.CancelFunc(func() {})
 	if deadlineNS > 0 {
 		dialCtx, cancel = context.WithTimeout(ctx, time.Duration(deadlineNS-run.Mono()))
 	}
 	defer cancel()
+	s.dialNS = run.Mono()
 	c, isNew, err := w.pool.get(dialCtx)
 	if err != nil {
 		x := exchange{plan: w.plan, req: req, deadlineNS: deadlineNS}
-		x.ended(ctx, it, err)
-		return
+		x.ended(ctx, s.it, err)
+		return nil
 	}
 	c.exchanges++
 	n := c.exchanges
 	req.NewConn, req.Exchange, req.Local, req.Remote = &isNew, &n, c.local, c.remote
 	req.ConnectedNS = nowPtr()
 
-	x := exchange{plan: w.plan, req: req, conn: c, reply: newReply(&w.plan.cfg, req), deadlineNS: deadlineNS}
+	x := &exchange{plan: w.plan, req: req, conn: c, request: w.request, reply: newReply(&w.plan.cfg, req), deadlineNS: deadlineNS}
 	x.http.begin, x.http.data = x.reply.begin, x.reply.data
 	x.setDeadline(ctx, deadlineNS)
-	stop := context.AfterFunc(ctx, func() { c.rw.SetDeadline(past) })
-	x.start(w.request)
-	err = x.read(ctx, w.buf)
+	x.stop = context.AfterFunc(ctx, func() { c.rw.SetDeadline(past) })
+	return x
+}
+
+// complete sends the request, if that is not done yet, and fills in s.req until it has a terminal
+// state.
+func (w *worker) complete(ctx context.Context, s *shot, x *exchange) {
+	if x.wrote == nil {
+		x.start(x.request)
+	}
+	err := x.read(ctx, w.buf)
 	whole := x.finishWrite()
-	x.ended(ctx, it, err)
+	x.ended(ctx, s.it, err)
 	// A connection whose deadline an ending run may have moved is not given back.
-	if stop() && err == nil && whole && !x.http.head.close && !x.http.surplus && x.http.done() {
-		w.pool.put(c)
+	if x.stop() && err == nil && whole && !x.http.head.close && !x.http.surplus && x.http.done() {
+		w.pool.put(x.conn)
 		return
 	}
-	c.rw.Close()
+	x.conn.rw.Close()
+}
+
+// withdraw ends a prepared request of a stopped load.
+func (w *worker) withdraw(s *shot, x *exchange) {
+	x.stop()
+	x.conn.rw.Close()
+	s.req.State, s.req.Error = run.StateClientCancelled, "the load was stopped before this request was sent"
 }
 
 func nowPtr() *int64 {

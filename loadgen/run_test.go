@@ -101,9 +101,10 @@ func TestOpenLoopKeepsItsSchedule(t *testing.T) {
 	if err != nil || sum.Success != 300 {
 		t.Fatalf("error %v, summary %+v", err, sum)
 	}
-	zero := *rs[0].PlannedNS - p.Item(1).OffsetNS
+	at := offsets(t, p)
+	zero := *rs[0].PlannedNS - at[0]
 	for i, r := range rs {
-		if *r.PlannedNS-zero != p.Item(i+1).OffsetNS || *r.SentNS < *r.PlannedNS || *r.DequeuedNS < *r.PlannedNS {
+		if *r.PlannedNS-zero != at[i] || *r.SentNS < *r.PlannedNS || *r.LagNS < 0 || *r.ConnectedNS > *r.SentNS {
 			t.Fatalf("request %d planned %d sent %d", i+1, *r.PlannedNS-zero, *r.SentNS-zero)
 		}
 	}
@@ -239,16 +240,16 @@ func TestDeadKeepAlive(t *testing.T) {
 			})
 			p := mustPlan(t, chatConfig(s, 2))
 			x := &executor{plan: p, pool: newPool(p.url), results: make(chan *run.Request, 2)}
-			w := x.newWorker()
-			w.serve(t.Context(), 1)
-			if first := <-x.results; first.State != run.StateSuccess {
-				t.Fatalf("first: %q %q", first.State, first.Error)
+			w, first, second := x.newWorker(), item(t, p, 1), item(t, p, 2)
+			w.serve(t.Context(), newShot(x, &first))
+			if r := <-x.results; r.State != run.StateSuccess {
+				t.Fatalf("first: %q %q", r.State, r.Error)
 			}
 			if tc.closeIdle {
 				for x.pool.idle[0].alive() { // until the server's FIN is here
 				}
 			}
-			w.serve(t.Context(), 2)
+			w.serve(t.Context(), newShot(x, &second))
 			r := <-x.results
 			if r.State != tc.second || int(n.Load()) != tc.requests || *r.NewConn != tc.closeIdle {
 				t.Errorf("second: %q %q, %d requests at the server, new connection %v", r.State, r.Error, n.Load(), *r.NewConn)

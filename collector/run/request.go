@@ -10,6 +10,8 @@ type Request struct {
 	Attempt  int    `json:"attempt"`       // from 1
 	Session  string `json:"session_id,omitempty"`
 	Class    string `json:"class,omitempty"`
+	Tenant   string `json:"tenant,omitempty"`
+	Turn     int    `json:"turn,omitempty"` // of the session, from 1
 	Method   string `json:"method"`
 	Path     string `json:"path"` // without query
 	Local    string `json:"local,omitempty"`
@@ -17,8 +19,8 @@ type Request struct {
 	NewConn  *bool  `json:"new_connection"`
 	Exchange *int   `json:"exchange"` // number of the exchange on its connection, from 1
 
-	PlannedNS   *int64 `json:"planned_mono_ns"`   // absolute deadline from the schedule; null in closed loop
-	DequeuedNS  *int64 `json:"dequeued_mono_ns"`  // a worker took it up
+	PlannedNS   *int64 `json:"planned_mono_ns"`   // absolute deadline from the schedule (a later turn's: from the reply before); null in closed loop
+	DequeuedNS  *int64 `json:"dequeued_mono_ns"`  // a worker took it up, possibly ahead of its time
 	ConnectedNS *int64 `json:"connected_mono_ns"` // connection ready
 	SentNS      *int64 `json:"sent_mono_ns"`      // just before the first write
 	WrittenNS   *int64 `json:"written_mono_ns"`   // request fully written
@@ -26,6 +28,10 @@ type Request struct {
 	FirstNS     *int64 `json:"first_content_mono_ns"` // first event with content (TTFT/TTFA)
 	LastNS      *int64 `json:"last_content_mono_ns"`
 	EndNS       *int64 `json:"end_mono_ns"` // stream end or failure
+
+	// LagNS is how much later than it could have been the generator sent the request: after its planned
+	// time and after a place under its cap (closed loop: the reply before) was there, connecting aside.
+	LagNS *int64 `json:"lag_ns"`
 
 	BytesOut int64  `json:"bytes_out"`
 	BytesIn  int64  `json:"bytes_in"`

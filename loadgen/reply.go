@@ -153,6 +153,12 @@ func (r *reply) event(name string, data []byte) {
 		r.add("done", 0)
 		return
 	}
+	if r.mode == ReplyChat && name == "" && r.req.ReplyID != "" {
+		if n, ok := plainChunk(data); ok {
+			r.add("content", n)
+			return
+		}
+	}
 	var c chunk
 	if err := json.Unmarshal(data, &c); err != nil {
 		if r.mode != ReplyChat && name != "error" {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"text/tabwriter"
 
@@ -51,17 +50,15 @@ type Summary struct {
 	ChunkGap     *Dist  `json:"chunk_gap_ms"`       // between reads with content, over all requests
 	ITL          *Dist  `json:"itl_ms_per_request"` // mean per token of one request: (last − first)/(tokens − 1)
 	FirstError   string `json:"first_error,omitempty"`
-}
 
-// series collects values in nanoseconds.
-type series struct {
-	ns      []int64
-	missing int
+	Generator Generator `json:"generator"` // whether the load was sent as planned
 }
 
 // tally builds a Summary request by request.
 type tally struct {
 	sum                 Summary
+	plan                *Plan
+	generator           generatorTally
 	stream              bool
 	lag, gap, itl       series
 	ttftSend, ttftPlan  series
@@ -73,12 +70,14 @@ type tally struct {
 func newTally(p *Plan, startNS int64) *tally {
 	return &tally{
 		sum:    Summary{ScheduleHash: p.ScheduleHash(), Open: p.Open(), StartNS: startNS, States: map[string]int{}},
+		plan:   p,
 		stream: p.cfg.Stream || p.cfg.Reply != ReplyChat,
 	}
 }
 
 func (t *tally) add(r *run.Request) {
 	s := &t.sum
+	t.generator.add(r)
 	if r.NewConn != nil && *r.NewConn {
 		s.NewConns++
 	}
@@ -124,7 +123,7 @@ func (t *tally) latencies(r *run.Request) {
 		t.jctSend.between(r.SentNS, r.EndNS)
 		t.jctPlan.between(r.PlannedNS, r.EndNS)
 		if r.Tokens != nil && *r.Tokens > 1 && *r.LastNS > *r.FirstNS {
-			t.itl.ns = append(t.itl.ns, (*r.LastNS-*r.FirstNS)/(*r.Tokens-1))
+			t.itl.add((*r.LastNS - *r.FirstNS) / (*r.Tokens - 1))
 		}
 	case !cancelled:
 		t.jctSend.missing++
@@ -146,15 +145,9 @@ func (t *tally) gaps(r *run.Request) {
 			continue
 		}
 		if last != 0 && r.State == run.StateSuccess {
-			t.gap.ns = append(t.gap.ns, e.MonoNS-last)
+			t.gap.add(e.MonoNS - last)
 		}
 		last = e.MonoNS
-	}
-}
-
-func (s *series) between(from, to *int64) {
-	if from != nil && to != nil {
-		s.ns = append(s.ns, *to-*from)
 	}
 }
 
@@ -168,21 +161,6 @@ func span(first, last, at *int64) {
 	*last = max(*last, *at)
 }
 
-// dist takes percentiles by nearest rank over values and missing ones together.
-func (s *series) dist() *Dist {
-	slices.Sort(s.ns)
-	total := len(s.ns) + s.missing
-	at := func(q float64) *float64 {
-		i := int(math.Ceil(q*float64(total))) - 1
-		if i < 0 || i >= len(s.ns) {
-			return nil
-		}
-		ms := float64(s.ns[i]) / 1e6
-		return &ms
-	}
-	return &Dist{N: len(s.ns), Missing: s.missing, P50: at(.5), P90: at(.9), P95: at(.95), P99: at(.99), Max: at(1)}
-}
-
 func rate(n int, first, last int64) *float64 {
 	if n < 2 || last <= first {
 		return nil
@@ -194,6 +172,7 @@ func rate(n int, first, last int64) *float64 {
 func (t *tally) summary(endNS int64) Summary {
 	s := t.sum
 	s.EndNS = endNS
+	s.Generator = t.generator.result(t.plan)
 	s.AchievedRate = rate(s.Sent, t.firstSent, t.lastSent)
 	s.SendLag = *t.lag.dist()
 	s.JCTFromSend = t.jctSend.dist()
@@ -237,12 +216,17 @@ func (s *Summary) Text(w io.Writer) error {
 		lag = "send lag (taken up → sent)"
 	}
 	s.SendLag.row(tw, lag)
+	s.Generator.Lag.row(tw, "of that the generator's own")
+	s.Generator.ReadLag.row(tw, "arrival → read (in no figure)")
 	s.TTFTFromSend.row(tw, "TTFT from send")
 	s.TTFTFromPlan.row(tw, "TTFT from plan")
 	s.JCTFromSend.row(tw, "JCT from send")
 	s.JCTFromPlan.row(tw, "JCT from plan")
 	s.ChunkGap.row(tw, "chunk gap")
 	s.ITL.row(tw, "time per token, a request")
+	for _, why := range s.Generator.Because {
+		fmt.Fprintf(tw, "\nINVALID: %s\n", why)
+	}
 	return tw.Flush()
 }
 

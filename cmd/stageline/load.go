@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stageline/stageline/collector/run"
 	"github.com/stageline/stageline/loadgen"
+	"github.com/stageline/stageline/loadgen/mock"
 )
 
 const loadUsage = `usage: stageline load -u URL (--rate R | --concurrency C) (-n N | -d DURATION) [-o RUN]
@@ -29,11 +32,10 @@ last and end times of every request.
 // configuration once fs is parsed. Other commands that drive a load use the same flags.
 func loadFlags(fs *pflag.FlagSet) func() (loadgen.Config, error) {
 	var c loadgen.Config
-	var prompts, template, arrival string
+	var prompts, template string
 	fs.StringVarP(&c.URL, "url", "u", "", "endpoint; without a path /v1/chat/completions is meant")
-	fs.Float64Var(&c.Rate, "rate", 0, "requests per second (open loop)")
-	fs.StringVar(&arrival, "arrival", string(loadgen.ArrivalPoisson), "spacing of an open loop: poisson or constant")
-	fs.IntVarP(&c.Concurrency, "concurrency", "c", 0, "requests in flight (with --rate: at most so many)")
+	schedule := scheduleFlags(fs, &c)
+	fs.IntVarP(&c.Concurrency, "concurrency", "c", 0, "requests in flight (open loop: at most so many; what waits counts from its plan)")
 	fs.IntVarP(&c.N, "requests", "n", 0, "number of measured requests")
 	fs.IntVar(&c.Warmup, "warmup", 0, "requests sent first and kept out of the summary")
 	fs.Uint64Var(&c.Seed, "seed", 1, "seed of send times and synthetic prompts")
@@ -56,11 +58,13 @@ func loadFlags(fs *pflag.FlagSet) func() (loadgen.Config, error) {
 	fs.DurationVar(&c.Deadline, "deadline", 10*time.Minute, "of each request, from its planned time; 0 for none")
 	fs.IntVar(&c.CancelAfter, "cancel-after", 0, "abandon each reply after so many content events")
 	return func() (loadgen.Config, error) {
-		c.Arrival = loadgen.Arrival(arrival)
 		if c.URL == "" {
 			return c, errors.New("no URL given: use -u http://HOST:PORT[/path]")
 		}
-		var err error
+		err := schedule()
+		if err != nil {
+			return c, err
+		}
 		if prompts != "" {
 			if c.Prompts, err = readLines(prompts); err != nil {
 				return c, err
@@ -101,29 +105,78 @@ func readLines(path string) ([]string, error) {
 	return out, nil
 }
 
+// loadOptions are the flags of `stageline load` beside those of the load itself.
+type loadOptions struct {
+	duration    time.Duration
+	output      string
+	asJSON      bool
+	planOnly    bool
+	certify     bool
+	certificate string
+	truth       *mock.Config
+}
+
+func (o *loadOptions) add(fs *pflag.FlagSet) {
+	fs.DurationVarP(&o.duration, "duration", "d", 0, "length of the measured load")
+	fs.StringVarP(&o.output, "output", "o", "", "run directory to create; without it only the summary is kept")
+	fs.BoolVar(&o.asJSON, "json", false, "print the summary as JSON")
+	fs.BoolVar(&o.planOnly, "plan-only", false, "send nothing: write the list of requests and their times to -o FILE, for --replay")
+	fs.BoolVar(&o.certify, "certify", false, "measure a built-in server of known times at this -c or --rate, and say how wrong the measurement is")
+	fs.StringVar(&o.certificate, "certificate", "", "result of --certify --json to keep with the run")
+	o.truth = mockFlags(fs, "certify-")
+}
+
 // runLoad is `stageline load`.
 func runLoad(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	fs := newFlags("load", loadUsage, stdout)
 	config := loadFlags(fs)
-	duration := fs.DurationP("duration", "d", 0, "length of the measured load")
-	output := fs.StringP("output", "o", "", "run directory to create; without it only the summary is kept")
-	asJSON := fs.Bool("json", false, "print the summary as JSON")
+	var o loadOptions
+	o.add(fs)
 	if err := parse(fs, args, 0, "none"); err != nil {
 		return err
+	}
+	if o.certify && !fs.Changed("url") {
+		_ = fs.Set("url", "http://127.0.0.1:1") // the server's own takes its place
 	}
 	cfg, err := config()
 	if err != nil {
 		return usagef("%w", err)
 	}
-	cfg.Duration = *duration
+	cfg.Duration = o.duration
+	switch {
+	case o.certify:
+		return o.runCertify(ctx, cfg, ownServer, stdout)
+	case o.planOnly:
+		return o.writePlan(cfg, stdout)
+	}
+	return o.runLoad(ctx, cfg, stdout)
+}
+
+func (o *loadOptions) writePlan(cfg loadgen.Config, stdout io.Writer) error {
+	plan, err := loadgen.NewPlan(cfg)
+	if err != nil {
+		return usagef("%w", err)
+	}
+	return writeFile(o.output, stdout, plan.WriteManifest)
+}
+
+func (o *loadOptions) runLoad(ctx context.Context, cfg loadgen.Config, stdout io.Writer) error {
+	certificate := "none"
+	if o.certificate != "" {
+		var err error
+		if certificate, err = readCertificate(o.certificate); err != nil {
+			return usagef("%w", err)
+		}
+	}
 	cfg.RunID = run.NewRunID(time.Now())
 	plan, err := loadgen.NewPlan(cfg)
 	if err != nil {
 		return usagef("%w", err)
 	}
-	sum, err := loadInto(ctx, plan, cfg.RunID, *output)
+	makeRoom()
+	sum, err := loadInto(ctx, plan, cfg.RunID, o.output, map[string]string{"load_certificate": certificate})
 	if sum.Planned+sum.Warmup > 0 {
-		err = errors.Join(printLoad(stdout, &sum, *asJSON), err)
+		err = errors.Join(printLoad(stdout, &sum, o.asJSON), err)
 	}
 	if err != nil {
 		return err
@@ -131,16 +184,26 @@ func runLoad(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if sum.Success == 0 && sum.Planned > 0 {
 		return fmt.Errorf("none of %d requests to %s succeeded: %s", sum.Planned, plan.Addr(), sum.FirstError)
 	}
-	return nil
+	return invalid(sum.Generator.Because)
+}
+
+// invalid is the error of a load that the generator could not send as declared.
+func invalid(because []string) error {
+	if len(because) == 0 {
+		return nil
+	}
+	return withExit(exitInconclusive, fmt.Errorf("the load is invalid: %s", strings.Join(because, "; ")))
 }
 
 // loadInto sends the load and leaves a sealed run of its requests in dir, if one is given. A load
 // that is stopped early is sealed as well: what it did is complete.
-func loadInto(ctx context.Context, plan *loadgen.Plan, runID, dir string) (loadgen.Summary, error) {
+func loadInto(ctx context.Context, plan *loadgen.Plan, runID, dir string, extra map[string]string) (loadgen.Summary, error) {
 	if dir == "" {
 		return loadgen.Run(ctx, plan, func(*run.Request) {})
 	}
-	w, err := run.Create(dir, run.Metadata{RunID: runID, Options: plan.Options()})
+	options := plan.Options()
+	maps.Copy(options, extra)
+	w, err := run.Create(dir, run.Metadata{RunID: runID, Options: options})
 	if err != nil {
 		return loadgen.Summary{}, err
 	}

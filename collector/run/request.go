@@ -42,15 +42,27 @@ type Request struct {
 	Tokens   *int64 `json:"completion_tokens"`
 	ReplyID  string `json:"reply_id,omitempty"` // id in the reply, an alias of ID
 
+	TokensFrom   string          `json:"tokens_from,omitempty"`   // the server's field that Tokens is taken from
+	PromptTokens *int64          `json:"prompt_tokens,omitempty"` // as the server says; absent when it does not
+	TextChars    int64           `json:"text_chars,omitempty"`    // characters of text and reasoning that came
+	Prompt       int             `json:"prompt,omitempty"`        // number of the given prompt, from 1
+	Retried      bool            `json:"retried,omitempty"`       // another attempt of the group followed
+	Engine       *EngineCounters `json:"engine_counters,omitempty"`
+	Audio        *Audio          `json:"audio,omitempty"`
+
 	Events []ReplyEvent `json:"events"`
+
+	// Quality, when there is one, is written to quality.jsonl beside the request.
+	Quality *Quality `json:"-"`
 }
 
 // ReplyEvent is one event of a streamed reply, stamped with the arrival of the bytes of the raw socket
 // read that completed it.
 type ReplyEvent struct {
 	MonoNS    int64  `json:"mono_ns"`
-	Kind      string `json:"kind"` // "content", "reasoning", "audio", "role", "usage", "finish", "done", "error", "comment", "other"
+	Kind      string `json:"kind"` // "content", "reasoning", "audio", "role", "usage", "finish", "done", "error", "comment", "other"; of the client itself "paused", "resumed"
 	Bytes     int    `json:"bytes"`
+	Tokens    int    `json:"tokens,omitempty"`    // completion tokens that the server counts to this event; 0: not said
 	Coalesced bool   `json:"coalesced,omitempty"` // shared its read with the event before
 	// ReadLagNS is how much later than MonoNS the client's own read returned, where MonoNS is the
 	// kernel's stamp of the arrival; 0 where MonoNS is the stamp of the read itself.
@@ -69,4 +81,6 @@ const (
 	StateTransportError   = "transport-error"
 	StateInvalidOutput    = "invalid-output"
 	StateHarnessError     = "harness-error"
+	// StateNotApplicable is a modality that the model lacks (contract C3): no failure, and in no figure.
+	StateNotApplicable = "not-applicable"
 )

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -13,9 +14,15 @@ type Reply string
 
 const (
 	ReplyChat   Reply = "chat"   // OpenAI chat completion, streamed (SSE) or one JSON object
-	ReplySpeech Reply = "speech" // audio bytes
+	ReplyText   Reply = "text"   // OpenAI completion, streamed (SSE) or one JSON object
+	ReplySpeech Reply = "speech" // audio bytes, or SSE events with base64 audio
+	ReplyOllama Reply = "ollama" // /api/generate and /api/chat, streamed (NDJSON) or one JSON object
 	ReplyAny    Reply = "any"    // whatever the content type says; any non-empty 2xx reply is content
+
+	ReplyTranscription Reply = "transcription" // uploaded audio to text: JSON, plain text or SSE
 )
+
+var replies = []Reply{ReplyChat, ReplyText, ReplySpeech, ReplyTranscription, ReplyOllama, ReplyAny}
 
 // Config describes a load. The zero value of every field but URL has a meaning stated here.
 type Config struct {
@@ -48,6 +55,8 @@ type Config struct {
 	ExtraJSON   string // JSON object whose fields are added to a built-in body
 	Template    string // request body with {{id}}, {{n}} and {{prompt}}; "" uses the built-in bodies
 	ContentType string // "" is application/json; anything else turns off JSON escaping in Template
+
+	Client Client // how the client behaves, and replies of other kinds
 
 	Prompts     []string // used in turn; nil: synthetic text
 	PromptChars int      // length of synthetic prompts; 0 is 128
@@ -94,7 +103,25 @@ func (c *Config) normalise() (*url.URL, error) {
 	if err := c.checkSchedule(); err != nil {
 		return nil, err
 	}
+	c.URL = u.String()
+	if err := c.Client.normalise(c); err != nil {
+		return nil, err
+	}
 	return u, c.check()
+}
+
+// path is that of the URL, once it is normalised.
+func (c *Config) path() string {
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return ""
+	}
+	return u.Path
+}
+
+// bodyless says whether requests have no body: a GET, for which no template was given.
+func (c *Config) bodyless() bool {
+	return c.Template == "" && (c.Client.Method == "GET" || c.Client.Method == "HEAD" || c.Client.Method == "DELETE")
 }
 
 func replyOf(path string) Reply {
@@ -103,6 +130,12 @@ func replyOf(path string) Reply {
 		return ReplySpeech
 	case strings.HasSuffix(path, "/chat/completions"):
 		return ReplyChat
+	case strings.HasSuffix(path, "/completions"):
+		return ReplyText
+	case strings.HasSuffix(path, "/audio/transcriptions"), strings.HasSuffix(path, "/audio/translations"):
+		return ReplyTranscription
+	case strings.HasSuffix(path, "/api/generate"), strings.HasSuffix(path, "/api/chat"):
+		return ReplyOllama
 	}
 	return ReplyAny
 }
@@ -115,9 +148,9 @@ func (c *Config) check() error {
 		return errors.New("load plan: counts must not be negative")
 	case c.Duration < 0 || c.Deadline < 0:
 		return errors.New("load plan: durations must not be negative")
-	case c.Reply != ReplyChat && c.Reply != ReplySpeech && c.Reply != ReplyAny:
-		return fmt.Errorf("load plan: reply %q: want %s, %s or %s", c.Reply, ReplyChat, ReplySpeech, ReplyAny)
-	case c.Reply == ReplyAny && c.Template == "":
+	case !slices.Contains(replies, c.Reply):
+		return fmt.Errorf("load plan: reply %q: want one of %v", c.Reply, replies)
+	case c.Reply == ReplyAny && c.Template == "" && !c.bodyless():
 		return fmt.Errorf("load plan: no built-in request body for %s: give a body template", c.URL)
 	case c.IDPrefix != "" && (!idShaped(c.IDPrefix) || len(c.IDPrefix) > 96):
 		return fmt.Errorf("load plan: id prefix %q: want at most 96 letters, digits, '-', '_', '.' or ':'", c.IDPrefix)

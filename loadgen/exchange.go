@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stageline/stageline/collector/run"
+	"golang.org/x/net/http2"
 )
 
 const (
@@ -30,7 +31,8 @@ type exchange struct {
 	req   *run.Request
 	conn  *conn
 	reply *reply
-	http  httpParser
+	http  protocol
+	pace  consumer
 
 	request    []byte      // the worker's buffer
 	stop       func() bool // undoes what an ending run does to the connection
@@ -51,6 +53,10 @@ func (w *worker) prepare(ctx context.Context, s *shot) *exchange {
 	req := s.req
 	if ctx.Err() != nil {
 		req.State, req.Error = run.StateClientCancelled, "the load was stopped before this request was sent"
+		return nil
+	}
+	if m := w.plan.cfg.lacking(); m != "" {
+		req.State, req.Error = run.StateNotApplicable, "not sent: the model is said to lack "+m
 		return nil
 	}
 	req.DequeuedNS = nowPtr()
@@ -79,7 +85,9 @@ func (w *worker) prepare(ctx context.Context, s *shot) *exchange {
 	req.ConnectedNS = nowPtr()
 
 	x := &exchange{plan: w.plan, req: req, conn: c, request: w.request, reply: newReply(&w.plan.cfg, req), deadlineNS: deadlineNS}
-	x.http.begin, x.http.data = x.reply.begin, x.reply.data
+	x.reply.keep = w.kept.want(&s.it)
+	x.pace = newConsumer(&w.plan.cfg, w.plan.cancels(s.it.N))
+	x.http = c.protocol(x.reply.begin, x.reply.data)
 	x.setDeadline(ctx, deadlineNS)
 	x.stop = context.AfterFunc(ctx, func() { c.rw.SetDeadline(past) })
 	return x
@@ -91,14 +99,19 @@ func (w *worker) complete(ctx context.Context, s *shot, x *exchange) {
 	if x.wrote == nil {
 		x.start(x.request)
 	}
+	if after := x.pace.cancelAfterNS; after > 0 {
+		x.pace.cancelNS = *x.req.SentNS + after
+		x.setDeadline(ctx, x.deadlineNS)
+	}
 	err := x.read(ctx, w.buf)
 	whole := x.finishWrite()
 	x.ended(ctx, s.it, err)
 	// A connection whose deadline an ending run may have moved is not given back.
-	if x.stop() && err == nil && whole && !x.http.head.close && !x.http.surplus && x.http.done() {
+	if x.stop() && err == nil && whole && x.http.reusable() {
 		w.pool.put(x.conn)
 		return
 	}
+	x.http.abandon(x.conn.rw)
 	x.conn.rw.Close()
 }
 
@@ -116,6 +129,9 @@ func nowPtr() *int64 {
 
 func (x *exchange) setDeadline(ctx context.Context, atNS int64) {
 	var t time.Time
+	if c := x.pace.cancelNS; c > 0 && (atNS == 0 || c < atNS) {
+		atNS = c
+	}
 	if atNS > 0 {
 		t = time.Now().Add(time.Duration(atNS - run.Mono()))
 	}
@@ -130,7 +146,7 @@ func (x *exchange) setDeadline(ctx context.Context, atNS int64) {
 func (x *exchange) start(b []byte) {
 	x.req.SentNS = nowPtr()
 	write := func() written {
-		n, err := x.conn.rw.Write(b)
+		n, err := x.http.write(x.conn.rw, b)
 		return written{n, run.Mono(), err}
 	}
 	x.wrote = make(chan written, 1)
@@ -148,6 +164,7 @@ func (x *exchange) finishWrite() bool {
 	select {
 	case w = <-x.wrote:
 	default:
+		x.http.stop()
 		_ = x.conn.rw.SetWriteDeadline(past)
 		w = <-x.wrote
 	}
@@ -159,13 +176,19 @@ func (x *exchange) finishWrite() bool {
 	return w.err == nil
 }
 
-var errCancelled = errors.New("abandoned after the planned number of events")
+var errCancelled = errors.New("abandoned as planned")
 
 // read takes the reply until its end. A failed write does not end it: a server may refuse a request
 // and close without having read it all. Without a reply the read fails as well.
 func (x *exchange) read(ctx context.Context, buf []byte) error {
 	graced := false
+	if x.pace.cancelSent {
+		w := <-x.wrote
+		x.wrote <- w
+		return x.cancelled(w.err)
+	}
 	for !x.http.done() {
+		buf := x.pace.window(buf)
 		n, err := x.conn.rw.Read(buf)
 		at := x.conn.raw.arrivedNS
 		if n > 0 {
@@ -176,12 +199,10 @@ func (x *exchange) read(ctx context.Context, buf []byte) error {
 			x.req.BytesIn += int64(n)
 			x.req.EndNS = &at
 			if perr := x.http.feed(buf[:n]); perr != nil {
-				x.reply.failed(run.StateInvalidOutput, "%v", perr)
-				return perr
+				return x.misspoken(perr)
 			}
-			if c := x.plan.cfg.CancelAfter; c > 0 && x.reply.contents >= c && !x.http.done() {
-				x.req.EndNS = nowPtr()
-				return errCancelled
+			if c := x.pace.cancelEvents; c > 0 && x.reply.contents >= c && !x.http.done() {
+				return x.cancelled(nil)
 			}
 			if x.reply.done && !graced {
 				graced = true
@@ -191,11 +212,37 @@ func (x *exchange) read(ctx context.Context, buf []byte) error {
 		if err == io.EOF {
 			return x.http.eof()
 		}
+		if err != nil && x.pace.cancelNS > 0 && run.Mono() >= x.pace.cancelNS && errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
+			return x.cancelled(nil)
+		}
 		if err != nil {
 			return err
 		}
+		x.hold(ctx, n)
 	}
 	return nil
+}
+
+// misspoken notes what the peer did against HTTP. A stream that it reset is a broken transport, or a
+// refusal when it says that it did not take the request.
+func (x *exchange) misspoken(err error) error {
+	var reset *h2Refusal
+	switch {
+	case !errors.As(err, &reset):
+		x.reply.failed(run.StateInvalidOutput, "%v", err)
+	case reset.code == http2.ErrCodeRefusedStream:
+		x.reply.failed(run.StateRejected, "%v", err)
+	}
+	return err
+}
+
+// cancelled ends a request that the plan abandons; an error of its own goes first.
+func (x *exchange) cancelled(err error) error {
+	if err != nil {
+		return err
+	}
+	x.req.EndNS = nowPtr()
+	return errCancelled
 }
 
 // graceNS bounds the wait for the end of the framing after [DONE].
@@ -211,6 +258,9 @@ func (x *exchange) graceNS() int64 {
 // framing was complete.
 func (x *exchange) ended(ctx context.Context, it Item, err error) {
 	f := x.judge(ctx, err)
+	if x.reply != nil {
+		x.reply.closeAudio()
+	}
 	if r := x.reply; r != nil && r.done && err != nil {
 		end := r.doneNS
 		x.req.EndNS, err = &end, nil
@@ -218,6 +268,10 @@ func (x *exchange) ended(ctx context.Context, it Item, err error) {
 	if f == nil {
 		x.req.State = run.StateSuccess
 		return
+	}
+	if x.req.Quality != nil && f.state != run.StateQualityFailed {
+		x.req.Quality.Status = run.QualityUnknown
+		x.req.Quality.Why = append(x.req.Quality.Why, "the request ended as "+f.state)
 	}
 	x.req.State, x.req.Error = f.state, f.text
 	if x.plan.quotes(f.text, it.N) {

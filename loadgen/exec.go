@@ -26,7 +26,8 @@ type executor struct {
 	stopNS  int64 // closed loop: no request is taken up after this; 0 none
 	results chan *run.Request
 
-	wg sync.WaitGroup
+	kept keptReplies // audio to compare after the load
+	wg   sync.WaitGroup
 }
 
 // worker carries one request at a time.
@@ -46,7 +47,7 @@ func Run(ctx context.Context, plan *Plan, emit func(*run.Request)) (Summary, err
 		return Summary{}, err
 	}
 	defer done()
-	x := &executor{plan: plan, pool: newPool(plan.url), results: make(chan *run.Request, backlog)}
+	x := &executor{plan: plan, pool: newPool(&plan.cfg, plan.url), results: make(chan *run.Request, backlog)}
 	defer x.pool.close()
 	x.startNS = run.Mono()
 	tally := newTally(plan, x.startNS)
@@ -67,6 +68,7 @@ func Run(ctx context.Context, plan *Plan, emit func(*run.Request)) (Summary, err
 	close(x.results)
 	<-delivered
 	sum := tally.summary(run.Mono())
+	x.verifyAudio(ctx, &sum)
 	if err == nil && ctx.Err() != nil {
 		sum.Stopped = true
 		err = fmt.Errorf("load stopped early: %w", context.Cause(ctx))
@@ -228,7 +230,7 @@ func (x *executor) newRequest(it *Item) *run.Request {
 	r := &run.Request{
 		RunID: x.plan.cfg.RunID, Source: "loadgen", ID: it.ID, Group: it.ID, Attempt: 1, Class: it.Class,
 		Tenant: it.Tenant, Session: it.Session, Turn: it.Turn,
-		Method: "POST", Path: x.plan.Path(), Events: []run.ReplyEvent{},
+		Method: x.plan.cfg.Client.Method, Path: x.plan.pathOf(it), Prompt: x.plan.body.promptOf(it.N), Events: []run.ReplyEvent{},
 	}
 	if x.plan.Open() && it.OffsetNS >= 0 {
 		at := x.startNS + it.OffsetNS
@@ -239,10 +241,7 @@ func (x *executor) newRequest(it *Item) *run.Request {
 
 // serve carries a request to its terminal state and hands it over.
 func (w *worker) serve(ctx context.Context, s *shot) {
-	defer func() {
-		s.req.LagNS = s.lag()
-		w.results <- s.req
-	}()
+	defer w.deliver(ctx, s)
 	if x := w.prepare(ctx, s); x != nil {
 		w.complete(ctx, s, x)
 	}

@@ -30,7 +30,7 @@ func TestPlainChunk(t *testing.T) {
 		{``, -1},
 		{"{\"choices\":[{\"delta\":{\"content\":\"a\nb\"}}]}", -1},
 	} {
-		n, ok := plainChunk([]byte(tc.data))
+		n, chars, ok := plainChunk([]byte(tc.data))
 		if ok != (tc.text >= 0) || ok && n != tc.text {
 			t.Errorf("%s: %d, %v; want %d", tc.data, n, ok, tc.text)
 		}
@@ -41,8 +41,8 @@ func TestPlainChunk(t *testing.T) {
 		if err := json.Unmarshal([]byte(tc.data), &c); err != nil {
 			t.Errorf("%s: %v", tc.data, err)
 		}
-		if kind, size := c.kind(); kind != "content" || size != n {
-			t.Errorf("%s: the full decoder says %s, %d", tc.data, kind, size)
+		if p := c.parts(); p.text != n || p.textChars != chars || p.reasoning+len(p.audio) > 0 {
+			t.Errorf("%s: %d bytes, %d characters; the full decoder says %+v", tc.data, n, chars, p)
 		}
 	}
 }
@@ -50,7 +50,7 @@ func TestPlainChunk(t *testing.T) {
 func FuzzPlainChunk(f *testing.F) {
 	f.Add([]byte(`{"id":"c","choices":[{"index":0,"delta":{"content":"word "},"finish_reason":null}],"usage":null}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		n, ok := plainChunk(b)
+		n, chars, ok := plainChunk(b)
 		if !ok {
 			return
 		}
@@ -58,8 +58,8 @@ func FuzzPlainChunk(f *testing.F) {
 		if err := json.Unmarshal(b, &c); err != nil {
 			t.Skip() // numbers are not checked to the last
 		}
-		if kind, size := c.kind(); kind != "content" || size != n {
-			t.Errorf("%q: %d bytes of text, the full decoder says %s, %d", b, n, kind, size)
+		if p := c.parts(); p.text != n || p.textChars != chars || p.reasoning+len(p.audio) > 0 {
+			t.Errorf("%q: %d bytes, %d characters; the full decoder says %+v", b, n, chars, p)
 		}
 	})
 }

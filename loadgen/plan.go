@@ -52,7 +52,10 @@ func NewPlan(cfg Config) (*Plan, error) {
 	if p.body, err = newBody(&p.cfg); err != nil {
 		return nil, err
 	}
-	p.head, p.given = newRequestHead(&p.cfg, u), privateTexts(&p.cfg, u)
+	if p.head, err = newRequestHead(&p.cfg, u, p.body.contentType); err != nil {
+		return nil, err
+	}
+	p.given = privateTexts(&p.cfg, u)
 	return p, nil
 }
 

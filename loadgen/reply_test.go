@@ -238,7 +238,7 @@ func TestSpeechReplies(t *testing.T) {
 		bytes, events       int
 	}{
 		{"wav of unknown size", wavHead + streamed[:20] + pauseMark + streamed[20:50] + pauseMark + streamed[50:], run.StateSuccess, 100, 1},
-		{"wav with trailer", wavHead + wavStream(60, 100), run.StateSuccess, 60, 1},
+		{"wav with trailer", wavHead + wavStream(60, 60) + "LIST\x04\x00\x00\x00abcd", run.StateSuccess, 60, 1},
 		{"header only", wavHead + wavStream(0, 0), run.StateInvalidOutput, 0, 0},
 		{"wav that is none", wavHead + strings.Repeat("x", 40), run.StateInvalidOutput, 0, 0},
 		{"pcm in two reads", pcmHead + "aaaa" + pauseMark + "bb", run.StateSuccess, 6, 2},

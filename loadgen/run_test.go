@@ -239,7 +239,7 @@ func TestDeadKeepAlive(t *testing.T) {
 				return !tc.closeIdle
 			})
 			p := mustPlan(t, chatConfig(s, 2))
-			x := &executor{plan: p, pool: newPool(p.url), results: make(chan *run.Request, 2)}
+			x := &executor{plan: p, pool: newPool(&p.cfg, p.url), results: make(chan *run.Request, 2)}
 			w, first, second := x.newWorker(), item(t, p, 1), item(t, p, 2)
 			w.serve(t.Context(), newShot(x, &first))
 			if r := <-x.results; r.State != run.StateSuccess {

@@ -71,7 +71,8 @@ const dispatchedWrite = 8 << 10
 func (s *shot) fire() {
 	if s.state.CompareAndSwap(shotArmed, shotFired) {
 		b := s.x.request
-		if len(b) > dispatchedWrite || !s.x.conn.alive() {
+		// HTTP/2 may have to wait for its window.
+		if len(b) > dispatchedWrite || s.x.conn.h2 != nil || !s.x.conn.alive() {
 			s.fired <- false
 			return
 		}
@@ -84,10 +85,7 @@ func (s *shot) fire() {
 
 // shoot carries a request of an open loop to its terminal state and hands it over.
 func (w *worker) shoot(ctx context.Context, s *shot) {
-	defer func() {
-		s.req.LagNS = s.lag()
-		w.results <- s.req
-	}()
+	defer w.deliver(ctx, s)
 	x := w.prepare(ctx, s)
 	if x == nil {
 		return

@@ -43,7 +43,8 @@ var rooms = []room{
 	{"collector/host", []string{"collector/run"}, []string{sys}},
 	{"collector/run", []string{"collector/run/table"}, []string{sys}},
 	{"collector/run/table", nil, []string{compress, parquet}},
-	{"loadgen", []string{"collector/run", "collector/engine"}, []string{sys}},
+	// HTTP/2's frames; the client itself is loadgen's, because reads have to be stamped.
+	{"loadgen", []string{"collector/run", "collector/engine"}, []string{sys, "golang.org/x/net/http2"}},
 	{"correlate", []string{"collector/run", "collector/engine"}, nil},
 	{"correlate/stat", []string{"correlate", "collector/run"}, nil},
 	{"correlate/diagnose", []string{"correlate", "correlate/stat", "collector/run"}, nil},

@@ -101,6 +101,9 @@ func (m *audioMeter) setFormat(f pcmFormat, from string) {
 		return // the first coding stays the one that figures are in
 	}
 	m.format, m.frame = f, f.frame()
+	if m.keep != nil {
+		m.keep.format = f
+	}
 	a := m.audio
 	a.RateFrom = from
 	a.SampleRate, a.Channels, a.Bits = positive(f.rate), positive(f.channels), positive(f.bits)

@@ -85,7 +85,9 @@ func (w *worker) prepare(ctx context.Context, s *shot) *exchange {
 	req.ConnectedNS = nowPtr()
 
 	x := &exchange{plan: w.plan, req: req, conn: c, request: w.request, reply: newReply(&w.plan.cfg, req), deadlineNS: deadlineNS}
-	x.reply.keep = w.kept.want(&s.it)
+	if x.reply.keep = s.keep; s.keep == nil && len(w.kept.list) > 0 {
+		x.reply.keep = w.kept.want(w.plan, &s.it, req)
+	}
 	x.pace = newConsumer(&w.plan.cfg, w.plan.cancels(s.it.N))
 	x.http = c.protocol(x.reply.begin, x.reply.data)
 	x.setDeadline(ctx, deadlineNS)

@@ -49,6 +49,7 @@ func Run(ctx context.Context, plan *Plan, emit func(*run.Request)) (Summary, err
 	defer done()
 	x := &executor{plan: plan, pool: newPool(&plan.cfg, plan.url), results: make(chan *run.Request, backlog)}
 	defer x.pool.close()
+	x.kept.prepare(&plan.cfg)
 	x.startNS = run.Mono()
 	tally := newTally(plan, x.startNS)
 	delivered := make(chan struct{})

@@ -20,8 +20,9 @@ const (
 type shot struct {
 	it     Item
 	req    *run.Request
-	freeNS int64 // when a place for it became free, if it had to wait for one; 0 otherwise
-	dialNS int64 // when a connection was asked for
+	freeNS int64      // when a place for it became free, if it had to wait for one; 0 otherwise
+	dialNS int64      // when a connection was asked for
+	keep   *keptAudio // not nil: where the sound of the reply is kept
 
 	state atomic.Int32
 	fired chan bool // true: the dispatcher has written the request; false: the worker is to

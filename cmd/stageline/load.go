@@ -57,11 +57,12 @@ func loadFlags(fs *pflag.FlagSet) func() (loadgen.Config, error) {
 	fs.StringVar(&c.ContentType, "content-type", "application/json", "content type of the body")
 	fs.DurationVar(&c.Deadline, "deadline", 10*time.Minute, "of each request, from its planned time; 0 for none")
 	fs.IntVar(&c.CancelAfter, "cancel-after", 0, "abandon each reply after so many content events")
+	client := clientFlags(fs)
 	return func() (loadgen.Config, error) {
 		if c.URL == "" {
 			return c, errors.New("no URL given: use -u http://HOST:PORT[/path]")
 		}
-		err := schedule()
+		err := errors.Join(schedule(), client(&c))
 		if err != nil {
 			return c, err
 		}
@@ -110,6 +111,7 @@ type loadOptions struct {
 	duration    time.Duration
 	output      string
 	asJSON      bool
+	asCSV       bool
 	planOnly    bool
 	certify     bool
 	certificate string
@@ -120,6 +122,7 @@ func (o *loadOptions) add(fs *pflag.FlagSet) {
 	fs.DurationVarP(&o.duration, "duration", "d", 0, "length of the measured load")
 	fs.StringVarP(&o.output, "output", "o", "", "run directory to create; without it only the summary is kept")
 	fs.BoolVar(&o.asJSON, "json", false, "print the summary as JSON")
+	fs.BoolVar(&o.asCSV, "csv", false, "print the distributions as CSV")
 	fs.BoolVar(&o.planOnly, "plan-only", false, "send nothing: write the list of requests and their times to -o FILE, for --replay")
 	fs.BoolVar(&o.certify, "certify", false, "measure a built-in server of known times at this -c or --rate, and say how wrong the measurement is")
 	fs.StringVar(&o.certificate, "certificate", "", "result of --certify --json to keep with the run")
@@ -127,7 +130,7 @@ func (o *loadOptions) add(fs *pflag.FlagSet) {
 }
 
 // runLoad is `stageline load`.
-func runLoad(ctx context.Context, args []string, stdout, _ io.Writer) error {
+func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := newFlags("load", loadUsage, stdout)
 	config := loadFlags(fs)
 	var o loadOptions
@@ -149,7 +152,7 @@ func runLoad(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	case o.planOnly:
 		return o.writePlan(cfg, stdout)
 	}
-	return o.runLoad(ctx, cfg, stdout)
+	return o.runLoad(ctx, cfg, stdout, stderr)
 }
 
 func (o *loadOptions) writePlan(cfg loadgen.Config, stdout io.Writer) error {
@@ -160,7 +163,7 @@ func (o *loadOptions) writePlan(cfg loadgen.Config, stdout io.Writer) error {
 	return writeFile(o.output, stdout, plan.WriteManifest)
 }
 
-func (o *loadOptions) runLoad(ctx context.Context, cfg loadgen.Config, stdout io.Writer) error {
+func (o *loadOptions) runLoad(ctx context.Context, cfg loadgen.Config, stdout, stderr io.Writer) error {
 	certificate := "none"
 	if o.certificate != "" {
 		var err error
@@ -174,14 +177,17 @@ func (o *loadOptions) runLoad(ctx context.Context, cfg loadgen.Config, stdout io
 		return usagef("%w", err)
 	}
 	makeRoom()
-	sum, err := loadInto(ctx, plan, cfg.RunID, o.output, map[string]string{"load_certificate": certificate})
+	var shown progress
+	stop := shown.start(ctx, stderr, plan.Planned())
+	sum, err := loadInto(ctx, plan, cfg.RunID, o.output, map[string]string{"load_certificate": certificate}, shown.add)
+	stop()
 	if sum.Planned+sum.Warmup > 0 {
-		err = errors.Join(printLoad(stdout, &sum, o.asJSON), err)
+		err = errors.Join(o.print(stdout, &sum), err)
 	}
 	if err != nil {
 		return err
 	}
-	if sum.Success == 0 && sum.Planned > 0 {
+	if sum.Success == 0 && sum.Planned > 0 && !sum.NotApplicableOnly() {
 		return fmt.Errorf("none of %d requests to %s succeeded: %s", sum.Planned, plan.Addr(), sum.FirstError)
 	}
 	return invalid(sum.Generator.Because)
@@ -197,9 +203,10 @@ func invalid(because []string) error {
 
 // loadInto sends the load and leaves a sealed run of its requests in dir, if one is given. A load
 // that is stopped early is sealed as well: what it did is complete.
-func loadInto(ctx context.Context, plan *loadgen.Plan, runID, dir string, extra map[string]string) (loadgen.Summary, error) {
+// each is called with every request as it ends.
+func loadInto(ctx context.Context, plan *loadgen.Plan, runID, dir string, extra map[string]string, each func(*run.Request)) (loadgen.Summary, error) {
 	if dir == "" {
-		return loadgen.Run(ctx, plan, func(*run.Request) {})
+		return loadgen.Run(ctx, plan, each)
 	}
 	options := plan.Options()
 	maps.Copy(options, extra)
@@ -207,7 +214,11 @@ func loadInto(ctx context.Context, plan *loadgen.Plan, runID, dir string, extra 
 	if err != nil {
 		return loadgen.Summary{}, err
 	}
-	sum, errLoad := loadgen.Run(ctx, plan, func(r *run.Request) { _ = w.Request(r) }) // its error is kept for Close
+	sum, errLoad := loadgen.Run(ctx, plan, func(r *run.Request) {
+		each(r)
+		_ = w.Request(r) // its error is kept for Close
+	})
+	errLoad = errors.Join(errLoad, writeVerified(w, &sum))
 	if err := w.Close(); err != nil {
 		return sum, errors.Join(errLoad, fmt.Errorf("record the load: %w; complete what was kept with: stageline seal %s", err, dir))
 	}
@@ -215,8 +226,21 @@ func loadInto(ctx context.Context, plan *loadgen.Plan, runID, dir string, extra 
 	return sum, errors.Join(errLoad, errSeal)
 }
 
-func printLoad(w io.Writer, sum *loadgen.Summary, asJSON bool) error {
-	if !asJSON {
+// writeVerified adds the comparisons made after the load to quality.jsonl.
+func writeVerified(w *run.Writer, sum *loadgen.Summary) error {
+	for i := range sum.Verified {
+		if err := w.Quality(&sum.Verified[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *loadOptions) print(w io.Writer, sum *loadgen.Summary) error {
+	switch {
+	case o.asCSV:
+		return sum.CSV(w)
+	case !o.asJSON:
 		return sum.Text(w)
 	}
 	e := json.NewEncoder(w)

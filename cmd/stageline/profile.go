@@ -50,6 +50,7 @@ func profileRun(ctx context.Context, o profileOptions, stderr io.Writer) (loadge
 		o.Attached()
 	}
 	sum, errLoad := loadgen.Run(ctx, plan, func(r *run.Request) { _ = rec.w.Request(r) }) // its error is kept for Close
+	errLoad = errors.Join(errLoad, writeVerified(rec.w, &sum))
 	quiet, cancel := context.WithTimeout(context.Background(), settle)
 	rec.wait(quiet)
 	cancel()
@@ -100,7 +101,7 @@ func runProfile(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err := rf.write(stdout, r); err != nil {
 		return err
 	}
-	if sum.Success == 0 && sum.Planned > 0 {
+	if sum.Success == 0 && sum.Planned > 0 && !sum.NotApplicableOnly() {
 		return fmt.Errorf("none of %d requests to %s succeeded: %s", sum.Planned, withoutQuery(lc.URL), sum.FirstError)
 	}
 	return rf.judge(r)

@@ -16,8 +16,8 @@ const pauseMark = "<pause>" // in a script: let the client read what came so far
 func play(script string) handler {
 	return func(c net.Conn, _ *received) bool {
 		for i, piece := range strings.Split(script, pauseMark) {
-			if i > 0 {
-				<-time.After(4 * time.Millisecond)
+			if i > 0 && !taken(c) {
+				return false
 			}
 			write(c, piece)
 		}

@@ -43,6 +43,7 @@ func (r *reply) ollama(data []byte) {
 		r.engineFailed(0, data)
 		return
 	}
+	before := len(r.req.Events)
 	text, thinking, other := l.Response, l.Thinking, 0
 	if m := l.Message; m != nil {
 		text, thinking, other = text+m.Content, thinking+m.Thinking, listLen(m.ToolCalls)
@@ -50,6 +51,9 @@ func (r *reply) ollama(data []byte) {
 	r.text("reasoning", len(thinking), utf8.RuneCountInString(thinking))
 	r.text("content", len(text)+other, utf8.RuneCountInString(text)+other)
 	if !l.Done {
+		if len(r.req.Events) == before {
+			r.add("other", 0)
+		}
 		return
 	}
 	r.done, r.doneNS = true, r.nowNS

@@ -30,6 +30,7 @@ type stampedConn struct {
 	iov    unix.Iovec
 	oob    [64]byte
 	kernel int64 // realtime of the last read's newest byte; 0 none
+	lastNS int64 // arrivedNS of that read
 	try    func(fd uintptr) bool
 }
 
@@ -100,12 +101,24 @@ func (c *stampedConn) receive(fd uintptr) bool {
 		c.stampUser()
 		c.n, c.errno = int(n), errno
 		if errno == 0 && n > 0 {
-			if at := monoOfReal(stampOf(c.oob[:c.hdr.Controllen]), c.readNS); at > 0 {
-				c.arrivedNS = at
-			}
+			c.arrive(stampOf(c.oob[:c.hdr.Controllen]))
 		}
 		return true
 	}
+}
+
+// arrive takes the kernel's stamp of the newest segment of a read. A segment that is read in pieces
+// has one time, and no read can have arrived before the one before it: the two clocks are bracketed
+// anew now and then, which shifts a stamp by some nanoseconds.
+func (c *stampedConn) arrive(realNS int64) {
+	if realNS != 0 && realNS == c.kernel {
+		c.arrivedNS = c.lastNS
+		return
+	}
+	if at := monoOfReal(realNS, c.readNS); at > 0 {
+		c.arrivedNS = max(at, c.lastNS)
+	}
+	c.kernel, c.lastNS = realNS, c.arrivedNS
 }
 
 // stampOf returns the realtime of an SCM_TIMESTAMPNS message, 0 when there is none.

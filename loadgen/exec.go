@@ -91,6 +91,7 @@ type shared struct {
 	err    error
 	hash   *scheduleHash
 	handed int
+	ended  bool
 }
 
 func newShared(src source, plan *Plan) *shared {
@@ -104,6 +105,7 @@ func (s *shared) pull() bool {
 	}
 	var ok bool
 	if s.ahead, ok, s.err = s.src.next(); !ok {
+		s.ended = true
 		return false
 	}
 	s.ahead.ID = s.plan.ID(s.ahead.N)
@@ -135,7 +137,7 @@ func (s *shared) verdict() error {
 	if s.err != nil {
 		return fmt.Errorf("the plan changed while it was sent: %w", s.err)
 	}
-	if s.handed == s.plan.n && s.hash.String() != s.plan.hash {
+	if s.plan.n >= 0 && s.ended && (s.handed != s.plan.n || s.hash.String() != s.plan.hash) {
 		return fmt.Errorf("%s changed while it was sent: copy it first, and send the copy", s.plan.cfg.Replay)
 	}
 	return nil

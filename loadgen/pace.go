@@ -17,9 +17,9 @@ const (
 	maxSpinNS = 200_000
 	// sleepNS bounds one sleep, so that a cancelled run ends soon.
 	sleepNS = 20_000_000
-	// pacerNice is the priority of the pacer's thread where the user may raise it: it needs little
-	// time, but that at once.
-	pacerNice = -15
+	// pacerPriority is the lowest real-time one. The pacer's thread needs little time, but that at once;
+	// a nice value would not do, because it counts only within a session (sched_autogroup).
+	pacerPriority = 1
 )
 
 // pace says what to do at nowNS to meet deadlineNS: go ahead (due), try again at once (wakeNS 0),
@@ -51,17 +51,25 @@ func adaptSpin(spinNS, lateNS int64) int64 {
 type pacer struct{ spinNS int64 }
 
 // newPacer locks the calling goroutine to its thread and prepares that: the kernel's timer slack
-// (50 µs by default) is switched off for it, and its priority raised if that is allowed. end undoes
-// the lock; the thread itself is not used again.
+// (50 µs by default) is switched off for it, and it is scheduled before others if that is allowed. end
+// undoes it all.
 func newPacer() (p *pacer, end func()) {
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), pacerNice) // refused without privilege
+	schedule(unix.SCHED_FIFO, pacerPriority)
 	return &pacer{spinNS: 2 * minSpinNS}, func() {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 0)
+		schedule(unix.SCHED_NORMAL, 0)
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // 0: back to the default
 		runtime.UnlockOSThread()
 	}
+}
+
+// schedule sets the policy of the calling thread. It is refused without privilege; the lag says what
+// that costs.
+func schedule(policy, priority uint32) {
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{
+		Size: unix.SizeofSchedAttr, Policy: policy, Priority: priority, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
+	}, 0)
 }
 
 // waitUntil returns true at deadlineNS or later, false when ctx ended first.

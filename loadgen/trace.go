@@ -144,7 +144,7 @@ func (t *trace) place(it *Item) error {
 	switch {
 	case it.After != 0 && it.After != it.N-1:
 		return fmt.Errorf("request %d comes after %d: turns of a conversation must stand on successive lines", it.N, it.After)
-	case it.After == 0 && it.OffsetNS >= 0 && it.OffsetNS < t.lastNS:
+	case it.After == 0 && it.OffsetNS < t.lastNS && !(t.head != nil && it.OffsetNS == -1):
 		return errors.New("the time is before that of the request above: sort the trace by time")
 	case it.After == 0:
 		t.lastNS = it.OffsetNS

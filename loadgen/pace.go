@@ -56,17 +56,17 @@ type pacer struct{ spinNS int64 }
 func newPacer() (p *pacer, end func()) {
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	schedule(unix.SCHED_FIFO, pacerPriority)
+	setPolicy(unix.SCHED_FIFO, pacerPriority)
 	return &pacer{spinNS: 2 * minSpinNS}, func() {
-		schedule(unix.SCHED_NORMAL, 0)
+		setPolicy(unix.SCHED_NORMAL, 0)
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // 0: back to the default
 		runtime.UnlockOSThread()
 	}
 }
 
-// schedule sets the policy of the calling thread. It is refused without privilege; the lag says what
+// setPolicy sets the scheduling policy of the calling thread. It is refused without privilege; the lag says what
 // that costs.
-func schedule(policy, priority uint32) {
+func setPolicy(policy, priority uint32) {
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{
 		Size: unix.SizeofSchedAttr, Policy: policy, Priority: priority, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
 	}, 0)

@@ -49,6 +49,7 @@ func profileRun(ctx context.Context, o profileOptions, stderr io.Writer) (loadge
 	if o.Attached != nil {
 		o.Attached()
 	}
+	makeRoom()
 	sum, errLoad := loadgen.Run(ctx, plan, func(r *run.Request) { _ = rec.w.Request(r) }) // its error is kept for Close
 	errLoad = errors.Join(errLoad, writeVerified(rec.w, &sum))
 	quiet, cancel := context.WithTimeout(context.Background(), settle)
@@ -94,6 +95,9 @@ func runProfile(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return err
 	}
 	fmt.Fprintf(stderr, "stageline: %d of %d requests succeeded; run in %s\n", sum.Success, sum.Planned, ro.OutDir)
+	for _, why := range sum.Generator.Because {
+		fmt.Fprintf(stderr, "stageline: the load is invalid: %s\n", why)
+	}
 	r, err := rf.analyse(ro.OutDir)
 	if err != nil {
 		return err

@@ -123,7 +123,7 @@ func TestVerifyAudio(t *testing.T) {
 	pcm := sound(4000, 21)
 	s := newServer(t, func(c net.Conn, r *received) bool {
 		if strings.Contains(r.body, `"stream":true`) {
-			return play(wavHead + wavFile(24000, 0, pcm[:4000]) + pauseMark + string(pcm[4000+2*13:]))(c, r)
+			return play(wavHead+wavFile(24000, 0, pcm[:4000])+pauseMark+string(pcm[4000+2*13:]))(c, r)
 		}
 		return play(wavHead+wavFile(24000, 8000, pcm))(c, r)
 	})

@@ -82,7 +82,9 @@ func (d *dispatcher) dispatch(ctx context.Context, items *shared) {
 		wake, due := d.pace(p, now, prepare)
 		switch {
 		case due:
-			heap.Pop(&d.ready).(*shot).fire()
+			s := heap.Pop(&d.ready).(*shot)
+			s.fire()
+			p.met(*s.req.PlannedNS)
 		case wake > 0:
 			p.sleep(wake)
 		}
@@ -93,7 +95,7 @@ func (d *dispatcher) dispatch(ctx context.Context, items *shared) {
 func (d *dispatcher) pace(p *pacer, now, prepareNS int64) (wakeNS int64, due bool) {
 	wake := min(prepareNS, now+sleepNS)
 	if len(d.ready) > 0 {
-		at, due := pace(now, *d.ready[0].req.PlannedNS, p.spinNS)
+		at, due := pace(now, *d.ready[0].req.PlannedNS, p.spinNS())
 		if due || at == 0 {
 			return 0, due
 		}

@@ -10,11 +10,13 @@ import (
 
 const (
 	// minSpinNS and maxSpinNS bound how long before a deadline the pacer stops sleeping. A wake-up is
-	// late by the time it takes to get a processor; the pacer learns how long that is here, because a
-	// fixed 200 µs would take a fifth of a processor at 1000 requests a second, from the system under
-	// test where both share a host.
-	minSpinNS = 15_000
+	// late by the time it takes to get a processor; the pacer learns how long that is here.
+	minSpinNS = 5_000
 	maxSpinNS = 200_000
+	// spinShare is the largest part of the time that may go into spinning, as 1/spinShare: on a host
+	// that the system under test shares, a processor spent on exact sending is missing there. With 200 µs
+	// before each of 5000 requests a second it would be a whole one.
+	spinShare = 8
 	// sleepNS bounds one sleep, so that a cancelled run ends soon.
 	sleepNS = 20_000_000
 	// pacerPriority is the lowest real-time one. The pacer's thread needs little time, but that at once;
@@ -48,7 +50,22 @@ func adaptSpin(spinNS, lateNS int64) int64 {
 }
 
 // pacer waits for absolute times on a thread of its own.
-type pacer struct{ spinNS int64 }
+type pacer struct {
+	lateNS int64 // learned lateness of wake-ups
+	gapNS  int64 // recent mean between deadlines
+	lastNS int64
+}
+
+// met notes a deadline that was met, for the mean gap.
+func (p *pacer) met(deadlineNS int64) {
+	if p.lastNS != 0 {
+		p.gapNS += (min(deadlineNS-p.lastNS, spinShare*maxSpinNS) - p.gapNS) / 16
+	}
+	p.lastNS = deadlineNS
+}
+
+// spinNS is how long to spin before the next deadline.
+func (p *pacer) spinNS() int64 { return min(p.lateNS, p.gapNS/spinShare) }
 
 // newPacer locks the calling goroutine to its thread and prepares that: the kernel's timer slack
 // (50 µs by default) is switched off for it, and it is scheduled before others if that is allowed. end
@@ -57,7 +74,7 @@ func newPacer() (p *pacer, end func()) {
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	setPolicy(unix.SCHED_FIFO, pacerPriority)
-	return &pacer{spinNS: 2 * minSpinNS}, func() {
+	return &pacer{lateNS: maxSpinNS / 4, gapNS: spinShare * maxSpinNS}, func() {
 		setPolicy(unix.SCHED_NORMAL, 0)
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // 0: back to the default
 		runtime.UnlockOSThread()
@@ -78,8 +95,9 @@ func (p *pacer) waitUntil(ctx context.Context, deadlineNS int64) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		wake, due := pace(run.Mono(), deadlineNS, p.spinNS)
+		wake, due := pace(run.Mono(), deadlineNS, p.spinNS())
 		if due {
+			p.met(deadlineNS)
 			return true
 		}
 		if wake > 0 {
@@ -93,6 +111,6 @@ func (p *pacer) sleep(wakeNS int64) {
 	ts := unix.NsecToTimespec(wakeNS)
 	// EINTR needs no handling: the caller looks at the clock again.
 	if unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil) == nil {
-		p.spinNS = adaptSpin(p.spinNS, run.Mono()-wakeNS)
+		p.lateNS = adaptSpin(p.lateNS, run.Mono()-wakeNS)
 	}
 }

@@ -195,3 +195,20 @@ func TestSeriesOfManyValues(t *testing.T) {
 		}
 	}
 }
+
+// Spinning takes no more than its share of the time, however late wake-ups are.
+func TestSpinShare(t *testing.T) {
+	p := &pacer{lateNS: maxSpinNS, gapNS: spinShare * maxSpinNS}
+	for at := int64(1e9); at < 2e9; at += 200_000 {
+		p.met(at)
+	}
+	if got := p.spinNS(); got > 210_000/spinShare || got < 200_000/spinShare/2 {
+		t.Errorf("spin %d ns before deadlines 200 µs apart", got)
+	}
+	for at := int64(3e9); at < 5e9; at += 20_000_000 {
+		p.met(at)
+	}
+	if got := p.spinNS(); got < maxSpinNS*9/10 {
+		t.Errorf("spin %d ns before deadlines 20 ms apart, wake-ups are late by %d", got, maxSpinNS)
+	}
+}

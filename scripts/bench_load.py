@@ -7,10 +7,20 @@ TTFT    time to first token as reported, against arrival of the request -> write
         mean of the differences, and the difference of the 99th percentiles
 ITL s   standard deviation of (reported gap - the server's gap), where the client reports gaps
 lag     of each request's arrival behind a grid of 1/rate that begins with the earliest
-cpu     processor time of the client per 10,000 events, less that of its run with one stream
+cpu     processor time of the client per 10,000 events, its start included
 """
 
-import argparse, glob, json, os, resource, shutil, statistics, subprocess, sys, tempfile, urllib.request
+import argparse
+import glob
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.path.join(ROOT, "bin", "stageline")
@@ -119,7 +129,6 @@ def guidellm(m, n, count, tmp):
 
 
 def streams(clients, levels, tokens):
-    base = {}
     print(f"TTFT of 50 ms, ITL of 10 ms, {tokens} tokens a reply; errors in ms\n")
     print(f"{'streams':>7} {'client':<10} {'n':>6} {'TTFT mean':>10} {'TTFT p99':>10} {'ITL s':>8} {'cpu ms/10k':>10} {'server late p99':>15}")
     for n in levels:
@@ -143,11 +152,9 @@ def streams(clients, levels, tokens):
                 if len(g) == len(w) - 1:
                     errs += [x - (b - a) / 1e6 for x, a, b in zip(g, w, w[1:])]
             sigma = f"{statistics.pstdev(errs):.3f}" if errs else "-"
-            base.setdefault(f, cpu)
-            ev = sum(len(r["write_ns"]) for r in recs)
-            per = "-" if n == levels[0] else f"{(cpu - base[f]) * 1e3 / (ev / 1e4):.0f}"
+            per = cpu * 1e3 / (sum(len(r["write_ns"]) for r in recs) / 1e4)
             print(f"{n:>7} {f.__name__:<10} {len(ttft):>6} {statistics.mean(ttft) - statistics.mean(true):>10.3f} "
-                  f"{p99(ttft) - p99(true):>10.3f} {sigma:>8} {per:>10} {late:>15.3f}", flush=True)
+                  f"{p99(ttft) - p99(true):>10.3f} {sigma:>8} {per:>10.0f} {late:>15.3f}", flush=True)
 
 
 def attack(m, rate, seconds, tmp):

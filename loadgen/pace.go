@@ -3,6 +3,7 @@ package loadgen
 import (
 	"context"
 	"runtime"
+	"unsafe"
 
 	"github.com/stageline/stageline/collector/run"
 	"golang.org/x/sys/unix"
@@ -54,6 +55,8 @@ type pacer struct {
 	lateNS int64 // learned lateness of wake-ups
 	gapNS  int64 // recent mean between deadlines
 	lastNS int64
+
+	keepsPlace bool
 }
 
 // met notes a deadline that was met, for the mean gap.
@@ -74,7 +77,8 @@ func newPacer() (p *pacer, end func()) {
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	setPolicy(unix.SCHED_FIFO, pacerPriority)
-	return &pacer{lateNS: maxSpinNS / 4, gapNS: spinShare * maxSpinNS}, func() {
+	p = &pacer{lateNS: maxSpinNS / 4, gapNS: spinShare * maxSpinNS, keepsPlace: runtime.GOMAXPROCS(0) > runtime.NumCPU()}
+	return p, func() {
 		setPolicy(unix.SCHED_NORMAL, 0)
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // 0: back to the default
 		runtime.UnlockOSThread()
@@ -107,10 +111,24 @@ func (p *pacer) waitUntil(ctx context.Context, deadlineNS int64) bool {
 }
 
 // sleep sleeps until the absolute time wakeNS and learns from how late it wakes.
+//
+// Where the scheduler has more places for threads than there are processors, the pacer keeps its own
+// while it sleeps: the place would be given to a worker, and to get one back the pacer would have to
+// wait for a thread that may itself be waiting for a processor. A signal (the collector's wish to stop
+// the world) ends the sleep early, so that nothing waits for it.
 func (p *pacer) sleep(wakeNS int64) {
 	ts := unix.NsecToTimespec(wakeNS)
+	var err error
+	if p.keepsPlace {
+		_, _, errno := unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+		if errno != 0 {
+			err = errno
+		}
+	} else {
+		err = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil)
+	}
 	// EINTR needs no handling: the caller looks at the clock again.
-	if unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil) == nil {
+	if err == nil {
 		p.lateNS = adaptSpin(p.lateNS, run.Mono()-wakeNS)
 	}
 }

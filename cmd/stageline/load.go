@@ -25,6 +25,12 @@ last and end times of every request.
 
   stageline load -u http://127.0.0.1:8000 --model m -c 8 -n 300 -o out/run
   stageline load -u http://127.0.0.1:8000 --model m --rate 20 -d 60s --seed 7 --json
+  stageline load -u http://127.0.0.1:8000 --rates 100x2s,0x8s --repeat -n 5000 --plan-only -o plan.jsonl
+  stageline load -u http://127.0.0.1:8000 --model m --replay plan.jsonl -o out/run
+  stageline load --certify -c 100
+
+Send times are fixed beforehand by the seed. A load whose p99 lag is the generator's
+own and above --max-lag is invalid: exit code 5.
 
 `
 

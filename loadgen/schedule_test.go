@@ -237,9 +237,11 @@ func TestSameLoadWhateverTheWorkers(t *testing.T) {
 			t.Fatalf("error %v, summary %+v", err, sum)
 		}
 		out := sent{hash: sum.ScheduleHash}
+		s.mu.Lock()
 		for _, r := range s.seen {
 			out.bodies = append(out.bodies, r.body)
 		}
+		s.mu.Unlock()
 		slices.Sort(out.bodies)
 		for _, r := range rs {
 			if r.Turn <= 1 {

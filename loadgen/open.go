@@ -35,6 +35,7 @@ type dispatcher struct {
 	follow  []*shot // later turns whose time is known now
 	open    int     // as live, for the dispatcher to look at
 	closed  bool    // the load was stopped: nothing more may follow
+	over    bool    // all is finished: no worker needs to wait for more
 }
 
 // openLoop sends the whole plan.
@@ -54,6 +55,7 @@ func (x *executor) openLoop(ctx context.Context, src source) error {
 	}
 	d.live.Wait()
 	d.mu.Lock()
+	d.over = true // the last request is finished before its worker has become idle
 	for _, w := range d.idle {
 		close(w.in)
 	}
@@ -226,6 +228,10 @@ func (d *dispatcher) waitFor(w *worker, freeNS int64) *shot {
 		d.mu.Unlock()
 		s.freeNS = freeNS
 		return s
+	}
+	if d.over {
+		d.mu.Unlock()
+		return nil
 	}
 	d.idle = append(d.idle, w)
 	d.mu.Unlock()

@@ -20,7 +20,7 @@ require (
 	github.com/pierrec/lz4/v4 v4.1.21 // indirect
 	github.com/twpayne/go-geom v1.6.1 // indirect
 )
-require golang.org/x/net v0.62.0 // indirect
+
 require golang.org/x/text v0.43.0 // indirect
 
 tool github.com/cilium/ebpf/cmd/bpf2go

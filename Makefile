@@ -2,7 +2,7 @@
 GO ?= go
 PYTHON ?= .tools/venv/bin/python
 
-.PHONY: all build generate check test demo verdicts bench venv clean
+.PHONY: all build generate check test demo verdicts bench bench-load bench-load-peers venv clean
 
 all: build
 
@@ -30,6 +30,12 @@ verdicts: build ## does the verdict name what was made slow: SEEDS="1 2 3" for m
 
 bench: build
 	scripts/bench.sh
+
+bench-load: build ## the load generator's own error, beside its peers where bench-load-peers has put them
+	scripts/bench-load.sh
+
+bench-load-peers: ## other load generators into .tools/peers; gigabytes
+	scripts/bench-load-peers.sh
 
 clean:
 	rm -rf bin out .tools

@@ -175,6 +175,7 @@ func (t *Timeline) build(r *request) {
 	}
 	t.gradeInFlight(r, &b)
 	t.explain(&b)
+	b.FromEntry = NewFromEntry(b.Client, b.Entry)
 	t.noteLoss(r, &b)
 	b.sortNS = cmp.Or(r.entryNS, r.firstNS)
 	b.unnamed = r.minted

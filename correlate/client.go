@@ -48,3 +48,30 @@ func (t *Timeline) link(r *request, c *run.Request) {
 		r.inFlight = true
 	}
 }
+
+// FromEntry gives the client's moments from the engine's own read of the request's last byte, in µs.
+// A moment that the client did not have is null.
+type FromEntry struct {
+	SentBeforeUS   *float64 `json:"send_to_entry_us"` // the client's first write → the engine's read: between the two zero points
+	FirstContentUS *float64 `json:"first_content_us"`
+	PlayableUS     *float64 `json:"first_playable_us"`
+	EndUS          *float64 `json:"end_us"`
+}
+
+// NewFromEntry is null when there is no client or the engine's read was not seen.
+func NewFromEntry(c *run.Request, entry Point) *FromEntry {
+	if c == nil || entry.NS == nil {
+		return nil
+	}
+	us := func(from, to *int64) *float64 {
+		if from == nil || to == nil {
+			return nil
+		}
+		return ptr(float64(*to-*from) / 1e3)
+	}
+	f := &FromEntry{SentBeforeUS: us(c.SentNS, entry.NS), FirstContentUS: us(entry.NS, c.FirstNS), EndUS: us(entry.NS, c.EndNS)}
+	if c.Audio != nil {
+		f.PlayableUS = us(entry.NS, c.Audio.FirstPlayableNS)
+	}
+	return f
+}

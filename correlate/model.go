@@ -230,8 +230,10 @@ type RequestTimeline struct {
 	Hops     []Hop        `json:"hops"`
 	JCTUS    *float64     `json:"jct_us"`      // entry → exit
 	Residual *float64     `json:"residual_us"` // JCT not covered by any visit's residency or hop
-	InFlight bool         `json:"in_flight_at_attach"`
-	Notes    []string     `json:"notes,omitempty"`
+	// FromEntry is the client's view with the engine's own read as zero; null without both.
+	FromEntry *FromEntry `json:"client_from_entry,omitempty"`
+	InFlight  bool       `json:"in_flight_at_attach"`
+	Notes     []string   `json:"notes,omitempty"`
 }
 
 // Channel is two endpoints (or a set of equal connections) between two stages.

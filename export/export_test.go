@@ -92,6 +92,8 @@ func sample() *Report {
 		Notes:  []string{"in flight at attach"},
 	}}
 	res.Activations = []correlate.Activation{{Stage: "encode", TGID: 11, Start: res.Requests[0].Visits[0].Start, Finish: res.Requests[0].Visits[0].Finish, Members: [][2]int{{0, 0}}, Identity: correlate.IdentityOrdered}}
+	first := &res.Requests[0]
+	first.FromEntry = correlate.NewFromEntry(first.Client, first.Entry)
 	sum := diagnose.Summarise(res)
 	return &Report{
 		Meta:   &run.Metadata{Schema: run.SchemaVersion, RunID: "20260101T000000Z-0001", Tool: run.Tool{Name: "stageline", Version: "v0.0.0"}, Host: run.Host{Name: "h", Kernel: "6.1.0", CPUs: 2}},
@@ -115,6 +117,7 @@ func busy() *Report {
 		q.Entry, q.JCTUS, q.Residual = seen(at+200_000), ptr(29_700+float64(wait)/1e3), ptr(float64(i))
 		q.Reply, q.Exit = seen(at+24_900_000+wait), seen(at+29_900_000+wait)
 		q.Client = &c
+		q.FromEntry = correlate.NewFromEntry(&c, q.Entry)
 		q.Visits = []correlate.Visit{{Stage: "join", TGID: 12, Ready: seen(at + 1_000_000), Start: seen(at + 1_000_000 + wait), Finish: seen(at + 29_000_000 + wait), Departure: seen(at + 29_100_000 + wait), Identity: correlate.IdentityExact, Activation: -1}}
 		q.Hops = nil
 		r.Result.Requests = append(r.Result.Requests, q)

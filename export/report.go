@@ -50,6 +50,7 @@ var definitions = []Definition{
 	{Term: "path", Meaning: "how far apart the two ends are; where in a host a process ran is not recorded", detail: true},
 	{Term: "offset", Meaning: "first input of a join → last input from this upstream; more inputs than joins: several of one request come from there"},
 	{Term: "JCT", Meaning: "entry has read the request → last reply write (engine), or → end of the reply at the client"},
+	{Term: "send→read", Meaning: "the client's first write → the engine's read of the request's last byte: what lies between the two zero points"},
 	{Term: "residual", Meaning: "part of the engine's JCT that no visit and no hop covers; overlaps are counted once"},
 	{Term: "identity", Meaning: "exact: the id stands in the bytes or name at both ends; paired: at one end, the other by stream position or segment; ordered: only one candidate in time"},
 	{Term: "timing", Meaning: "seen: an event of the kernel is the boundary; bounded: estimate inside [lo, hi]; unknown: null"},

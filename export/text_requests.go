@@ -68,9 +68,13 @@ func textSlowest(w io.Writer, requests []correlate.RequestTimeline, n int) {
 	}
 	section(w, "SLOWEST  by the engine's JCT, µs")
 	t := table{left: 2}
-	t.add("request", "state", "JCT", "residual", "visits", "hops", "notes")
+	t.add("request", "state", "JCT", "residual", "send→read", "visits", "hops", "notes")
 	for _, q := range order {
-		t.add(printable(q.ID), printable(q.State), figure(num(q.JCTUS)), figure(num(q.Residual)), strconv.Itoa(len(q.Visits)), strconv.Itoa(len(q.Hops)), strconv.Itoa(len(q.Notes)))
+		var between *float64
+		if q.FromEntry != nil {
+			between = q.FromEntry.SentBeforeUS
+		}
+		t.add(printable(q.ID), printable(q.State), figure(num(q.JCTUS)), figure(num(q.Residual)), figure(num(between)), strconv.Itoa(len(q.Visits)), strconv.Itoa(len(q.Hops)), strconv.Itoa(len(q.Notes)))
 	}
 	t.write(w)
 }

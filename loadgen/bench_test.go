@@ -19,10 +19,14 @@ func BenchmarkEventStamp(b *testing.B) {
 		at := make([]int64, n)
 		write(c, chunkedSSE)
 		ev := httpChunk(content("token"))
-		_ = dispatch(b.Context(), scheduleEvery(n, gapNS), run.Mono()+gapNS, func(i int) {
+		p, end := newPacer()
+		start := run.Mono() + gapNS
+		for i := range at {
+			p.waitUntil(b.Context(), start+int64(i)*gapNS)
 			at[i] = run.Mono()
 			write(c, ev)
-		})
+		}
+		end()
 		wrote <- at
 		write(c, httpChunk(finishChunk+doneChunk)+lastChunk)
 		return true
@@ -41,12 +45,4 @@ func BenchmarkEventStamp(b *testing.B) {
 	b.ReportMetric(float64(errNS[n/2])/1e3, "p50-µs")
 	b.ReportMetric(float64(errNS[n*99/100])/1e3, "p99-µs")
 	b.ReportMetric(float64(errNS[n-1])/1e3, "max-µs")
-}
-
-func scheduleEvery(n int, gapNS int64) []int64 {
-	out := make([]int64, n)
-	for i := range out {
-		out[i] = int64(i) * gapNS
-	}
-	return out
 }

@@ -1,14 +1,9 @@
 package loadgen
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	mrand "math/rand/v2"
 	"net/url"
 	"slices"
 	"strconv"
@@ -20,14 +15,17 @@ import (
 type body struct {
 	segs    []segment
 	prompts []prompt
-	synth   string // text that synthetic prompts are cut from; "" when prompts are given
-	chars   int
-	private bool // the template is the user's
+	synth   *synthesis // nil when prompts are given
+	seed    uint64
+	holes   map[string]turn // media, encoded
+	private bool            // the template is the user's
+
+	contentType string
 }
 
 type segment struct {
 	lit  string
-	hole string // "id", "n", "prompt"; "" for a literal
+	hole string // "id", "n", "seed", "max_tokens", "prompt" or one of the media; "" for a literal
 }
 
 type prompt struct {
@@ -36,18 +34,24 @@ type prompt struct {
 }
 
 func newBody(cfg *Config) (*body, error) {
+	b := &body{seed: cfg.Seed, private: cfg.Template != "", contentType: cfg.ContentType, holes: mediaHoles(&cfg.Client)}
 	tmpl := cfg.Template
 	var err error
-	if tmpl == "" {
-		if tmpl, err = builtinTemplate(cfg); err != nil {
-			return nil, err
-		}
+	switch {
+	case tmpl != "" || cfg.bodyless():
+	case cfg.Reply == ReplyTranscription:
+		b.holes = uploadHoles(&cfg.Client)
+		tmpl, b.contentType, err = uploadTemplate(cfg)
+	default:
+		tmpl, err = builtinTemplate(cfg)
 	}
-	b := &body{chars: cfg.PromptChars, private: cfg.Template != ""}
-	if b.segs, err = compile(tmpl); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	asJSON := strings.Contains(cfg.ContentType, "json")
+	if b.segs, err = compile(tmpl, b.allowed()); err != nil {
+		return nil, err
+	}
+	asJSON := strings.Contains(b.contentType, "json")
 	for _, p := range cfg.Prompts {
 		e := p
 		if asJSON {
@@ -56,40 +60,61 @@ func newBody(cfg *Config) (*body, error) {
 		b.prompts = append(b.prompts, prompt{p, e})
 	}
 	if len(b.prompts) == 0 {
-		b.synth = synthetic(cfg.Seed, cfg.PromptChars)
+		b.synth = newSynthesis(cfg)
 	}
 	return b, nil
 }
 
-// append adds the body of request n to dst. A synthetic prompt begins with the request's number, so
-// that no two share a prefix that an engine could have cached.
-func (b *body) append(dst []byte, n int, id string) []byte {
-	for _, s := range b.segs {
+func (b *body) allowed() map[string]bool {
+	m := map[string]bool{"prompt": true, "max_tokens": true}
+	maps.Copy(m, idHoles)
+	for k := range b.holes {
+		m[k] = true
+	}
+	return m
+}
+
+// append adds the body of a request to dst.
+func (b *body) append(dst []byte, it *Item) []byte { return b.fill(dst, b.segs, it) }
+
+func (b *body) fill(dst []byte, segs []segment, it *Item) []byte {
+	for _, s := range segs {
 		switch s.hole {
-		case "id":
-			dst = append(dst, id...)
-		case "n":
-			dst = strconv.AppendInt(dst, int64(n), 10)
-		case "prompt":
-			dst = b.appendPrompt(dst, n)
-		default:
+		case "":
 			dst = append(dst, s.lit...)
+		case "id":
+			dst = append(dst, it.ID...)
+		case "n":
+			dst = strconv.AppendInt(dst, int64(it.N), 10)
+		case "seed":
+			dst = strconv.AppendUint(dst, b.seedOf(it.N), 10)
+		case "max_tokens":
+			dst = strconv.AppendInt(dst, int64(it.MaxTokens), 10)
+		case "prompt":
+			dst = b.appendPrompt(dst, it)
+		default:
+			dst = append(dst, b.holes[s.hole].of(it.N)...)
 		}
 	}
 	return dst
 }
 
-func (b *body) appendPrompt(dst []byte, n int) []byte {
+// seedOf is the sampling seed of request n: 31 bits, which every engine takes.
+func (b *body) seedOf(n int) uint64 { return mix(b.seed+uint64(n)) >> 33 }
+
+// promptOf numbers the given prompt of request n, from 1; 0 when prompts are synthetic.
+func (b *body) promptOf(n int) int {
+	if len(b.prompts) == 0 {
+		return 0
+	}
+	return (n-1)%len(b.prompts) + 1
+}
+
+func (b *body) appendPrompt(dst []byte, it *Item) []byte {
 	if len(b.prompts) > 0 {
-		return append(dst, b.prompts[(n-1)%len(b.prompts)].escaped...)
+		return append(dst, b.prompts[(it.N-1)%len(b.prompts)].escaped...)
 	}
-	start := len(dst)
-	dst = strconv.AppendInt(dst, int64(n), 10)
-	dst = append(dst, ' ')
-	if used := len(dst) - start; used < b.chars {
-		return append(dst, b.synth[:b.chars-used]...)
-	}
-	return dst[:start+b.chars]
+	return b.synth.append(dst, it)
 }
 
 // quotes says whether text repeats a stretch of what the user gave for request n: the prompt, the
@@ -106,6 +131,9 @@ func (p *Plan) quotes(text string, n int) bool {
 	if len(b.prompts) > 0 {
 		q := b.prompts[(n-1)%len(b.prompts)]
 		given = append(given, q.text, q.escaped)
+	}
+	for _, name := range []string{"image_base64", "video", "audio", "file"} {
+		given = append(given, b.holes[name].of(n))
 	}
 	for _, g := range given {
 		if len(g) > 3 && len(g) < 16 && strings.Contains(text, g) {
@@ -147,7 +175,7 @@ func privateTexts(cfg *Config, u *url.URL) []string {
 	return out
 }
 
-func compile(tmpl string) ([]segment, error) {
+func compile(tmpl string, holes map[string]bool) ([]segment, error) {
 	var out []segment
 	for tmpl != "" {
 		i := strings.Index(tmpl, "{{")
@@ -160,155 +188,14 @@ func compile(tmpl string) ([]segment, error) {
 		rest := tmpl[i+2:]
 		j := strings.Index(rest, "}}")
 		if j < 0 {
-			return nil, errors.New("load plan: body template: \"{{\" without \"}}\"")
+			return nil, errors.New("load plan: template: \"{{\" without \"}}\"")
 		}
-		switch name := strings.TrimSpace(rest[:j]); name {
-		case "id", "n", "prompt":
-			out = append(out, segment{hole: name})
-		default:
-			return nil, fmt.Errorf("load plan: body template: {{%s}}: want {{id}}, {{n}} or {{prompt}}", name)
+		name := strings.TrimSpace(rest[:j])
+		if !holes[name] {
+			return nil, fmt.Errorf("load plan: template: {{%.40s}} is unknown here: want one of %s", name, strings.Join(slices.Sorted(maps.Keys(holes)), ", "))
 		}
+		out = append(out, segment{hole: name})
 		tmpl = rest[j+2:]
 	}
 	return out, nil
-}
-
-// builtinTemplate puts the id first, so that it stands in the captured head of the request however
-// long the prompt is.
-func builtinTemplate(cfg *Config) (string, error) {
-	extra, err := extraFields(cfg.ExtraJSON)
-	if err != nil {
-		return "", err
-	}
-	var fields []string
-	add := func(name, value string) {
-		if _, given := extra[name]; !given {
-			fields = append(fields, jsonString(name)+":"+value)
-		}
-	}
-	if cfg.IDField != "" {
-		add(cfg.IDField, `"{{id}}"`)
-	}
-	if cfg.Model != "" {
-		add("model", jsonString(cfg.Model))
-	}
-	switch cfg.Reply {
-	case ReplySpeech:
-		if cfg.Voice != "" {
-			add("voice", jsonString(cfg.Voice))
-		}
-		add("response_format", jsonString(cfg.Format))
-		if cfg.Stream {
-			add("stream", "true")
-		}
-	default:
-		if cfg.MaxTokens > 0 {
-			add("max_tokens", strconv.Itoa(cfg.MaxTokens))
-		}
-		add("temperature", "0")
-		add("stream", strconv.FormatBool(cfg.Stream))
-		if cfg.Stream && !cfg.NoUsage {
-			add("stream_options", `{"include_usage":true}`)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(extra)) {
-		fields = append(fields, jsonString(name)+":"+string(extra[name]))
-	}
-	if cfg.Reply == ReplySpeech {
-		add("input", `"{{prompt}}"`)
-	} else {
-		add("messages", `[{"role":"user","content":"{{prompt}}"}]`)
-	}
-	return "{" + strings.Join(fields, ",") + "}", nil
-}
-
-// extraFields returns the members of a JSON object.
-func extraFields(s string) (map[string]json.RawMessage, error) {
-	if s == "" {
-		return nil, nil
-	}
-	if strings.Contains(s, "{{") {
-		return nil, errors.New("load plan: extra fields: \"{{\" has a meaning only in a body template")
-	}
-	var m map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(s), &m); err != nil {
-		return nil, fmt.Errorf("load plan: extra fields: want a JSON object: %w", err)
-	}
-	return m, nil
-}
-
-func jsonString(s string) string { return `"` + jsonInner(s) + `"` }
-
-// jsonInner escapes s for the inside of a JSON string. <, > and & stay as they are: what reaches
-// the engine's tokenizer must not depend on HTML escaping.
-func jsonInner(s string) string {
-	var buf bytes.Buffer
-	e := json.NewEncoder(&buf)
-	e.SetEscapeHTML(false)
-	if e.Encode(s) != nil { // a string always encodes; a bytes.Buffer always takes it
-		return ""
-	}
-	return buf.String()[1 : buf.Len()-2]
-}
-
-var words = strings.Fields("river stone light morning window paper garden engine signal table " +
-	"winter bridge market silver copper forest letter number circle station harbour valley")
-
-// synthetic returns chars bytes of plain words.
-func synthetic(seed uint64, chars int) string {
-	r := mrand.New(mrand.NewPCG(seed, 0x70726f6d7074))
-	var b strings.Builder
-	b.Grow(chars + 16)
-	for b.Len() < chars {
-		b.WriteString(words[r.IntN(len(words))])
-		b.WriteByte(' ')
-	}
-	return b.String()[:chars]
-}
-
-// requestHead is the constant part of a request's head; the id and the length vary.
-type requestHead struct {
-	start, rest string
-	idHeaders   []string
-	trace       bool
-}
-
-func newRequestHead(cfg *Config, u *url.URL) requestHead {
-	accept := "*/*"
-	if cfg.Stream && cfg.Reply == ReplyChat {
-		accept = "text/event-stream"
-	}
-	rest := "Content-Type: " + cfg.ContentType + "\r\nAccept: " + accept + "\r\nUser-Agent: stageline\r\n"
-	for _, h := range cfg.Header {
-		rest += h + "\r\n"
-	}
-	return requestHead{
-		start:     "POST " + u.RequestURI() + " HTTP/1.1\r\nHost: " + u.Host + "\r\n",
-		rest:      rest,
-		idHeaders: cfg.IDHeaders,
-		trace:     cfg.Trace,
-	}
-}
-
-// appendRequest adds the whole request to dst. scratch is grown as needed and returned.
-func (p *Plan) appendRequest(dst, scratch []byte, it Item) (req, newScratch []byte) {
-	scratch = p.body.append(scratch[:0], it.N, it.ID)
-	h := &p.head
-	dst = append(dst, h.start...)
-	for _, name := range h.idHeaders {
-		dst = append(append(append(append(dst, name...), ": "...), it.ID...), "\r\n"...)
-	}
-	if h.trace {
-		sum := sha256.Sum256([]byte(it.ID))
-		dst = append(dst, "traceparent: 00-"...)
-		dst = hex.AppendEncode(dst, sum[:16])
-		dst = append(dst, '-')
-		dst = hex.AppendEncode(dst, sum[16:24])
-		dst = append(dst, "-01\r\n"...)
-	}
-	dst = append(dst, h.rest...)
-	dst = append(dst, "Content-Length: "...)
-	dst = strconv.AppendInt(dst, int64(len(scratch)), 10)
-	dst = append(dst, "\r\n\r\n"...)
-	return append(dst, scratch...), scratch
 }

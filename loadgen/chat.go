@@ -2,17 +2,18 @@ package loadgen
 
 import (
 	"encoding/json"
-	"regexp"
-	"strings"
+	"unicode/utf8"
 
 	"github.com/stageline/stageline/collector/run"
 )
 
-// chunk is a chat completion chunk or a whole chat completion, as far as it is read. Fields that
-// servers shape differently stay raw.
+// chunk is one object of the OpenAI family of replies, as far as it is read: a chat or text
+// completion or a chunk of one, a transcription, an event of streamed speech. Fields that servers
+// shape differently stay raw.
 type chunk struct {
 	ID       string          `json:"id"`
 	Object   string          `json:"object"`
+	Type     string          `json:"type"` // of an event: "transcript.text.delta", "speech.audio.done", …
 	Modality string          `json:"modality"`
 	Error    json.RawMessage `json:"error"`
 	Choices  []struct {
@@ -23,7 +24,13 @@ type chunk struct {
 	} `json:"choices"`
 	Usage *struct {
 		CompletionTokens *int64 `json:"completion_tokens"`
+		PromptTokens     *int64 `json:"prompt_tokens"`
 	} `json:"usage"`
+
+	Delta        json.RawMessage `json:"delta"` // transcriptions: a string
+	Text         json.RawMessage `json:"text"`
+	Audio        json.RawMessage `json:"audio"` // speech: base64, or an object with it
+	FinishReason json.RawMessage `json:"finish_reason"`
 }
 
 type delta struct {
@@ -32,88 +39,131 @@ type delta struct {
 	Reasoning        string          `json:"reasoning"`
 	ReasoningContent string          `json:"reasoning_content"`
 	ToolCalls        json.RawMessage `json:"tool_calls"`
-	Audio            *struct {
-		Data string `json:"data"`
-	} `json:"audio"`
+	Audio            *audioDelta     `json:"audio"`
+}
+
+// audioDelta is a piece of audio: of a chat delta, or of an event of streamed speech.
+type audioDelta struct {
+	Data       string `json:"data"`
+	Transcript string `json:"transcript"`
+	SampleRate int    `json:"sample_rate"`
 }
 
 func (c *chunk) isError() bool {
 	return c.Object == "error" || len(c.Error) > 0 && string(c.Error) != "null"
 }
 
-// kind says what a chunk is for the reader of the reply, and how many bytes of it.
-func (c *chunk) kind() (string, int) {
-	var text, reasoning, audio int
-	role := false
+// parts is what a chunk brings: bytes and characters of text and of reasoning, and audio.
+type parts struct {
+	text, textChars           int
+	reasoning, reasoningChars int
+	audio                     []audioDelta
+	role                      bool
+}
+
+func (c *chunk) parts() parts {
+	var p parts
 	for i := range c.Choices {
 		ch := &c.Choices[i]
-		text += len(ch.Text)
+		p.addText(ch.Text)
 		for _, d := range []*delta{ch.Delta, ch.Message} {
-			if d == nil {
-				continue
-			}
-			role = role || d.Role != ""
-			text += textLen(d.Content) + listLen(d.ToolCalls)
-			reasoning += max(len(d.Reasoning), len(d.ReasoningContent)) // some servers send both names
-			if d.Audio != nil {
-				audio += decodedLen(d.Audio.Data)
+			if d != nil {
+				p.addDelta(d, c.Modality)
 			}
 		}
 	}
-	if c.Modality == "audio" && text > 0 { // audio as base64 text of the content field
-		audio, text = audio+text*3/4, 0
+	if len(c.Choices) == 0 {
+		p.addFlat(c)
 	}
-	switch {
-	case text > 0:
-		return "content", text
-	case audio > 0:
-		return "audio", audio
-	case reasoning > 0:
-		return "reasoning", reasoning
-	case c.finish() != "":
-		return "finish", 0
-	case c.Usage != nil && c.Usage.CompletionTokens != nil:
-		return "usage", 0
-	case role:
-		return "role", 0
+	return p
+}
+
+func (p *parts) addText(s string) {
+	p.text += len(s)
+	p.textChars += utf8.RuneCountInString(s)
+}
+
+func (p *parts) addDelta(d *delta, modality string) {
+	p.role = p.role || d.Role != ""
+	if modality == "audio" { // audio as base64 text of the content field
+		var s string
+		if json.Unmarshal(d.Content, &s) == nil && s != "" {
+			p.audio = append(p.audio, audioDelta{Data: s})
+		}
+	} else {
+		p.addContent(d.Content)
 	}
-	return "other", 0
+	n := listLen(d.ToolCalls)
+	p.text, p.textChars = p.text+n, p.textChars+n
+	thought := d.Reasoning
+	if len(d.ReasoningContent) > len(thought) { // some servers send both names
+		thought = d.ReasoningContent
+	}
+	p.reasoning += len(thought)
+	p.reasoningChars += utf8.RuneCountInString(thought)
+	if a := d.Audio; a != nil {
+		p.addText(a.Transcript)
+		if a.Data != "" {
+			p.audio = append(p.audio, *a)
+		}
+	}
+}
+
+// addContent takes a content field: a string, or a list of parts with text.
+func (p *parts) addContent(raw json.RawMessage) {
+	if len(raw) == 0 || raw[0] == 'n' {
+		return
+	}
+	if raw[0] == '"' {
+		var s string
+		_ = json.Unmarshal(raw, &s) // anything else has no text
+		p.addText(s)
+		return
+	}
+	var list []struct {
+		Text string `json:"text"`
+	}
+	_ = json.Unmarshal(raw, &list)
+	for _, part := range list {
+		p.addText(part.Text)
+	}
+}
+
+// addFlat takes transcriptions and speech, which have no choices. The last event of a streamed
+// transcription repeats the whole text: only deltas are content there.
+func (p *parts) addFlat(c *chunk) {
+	var s string
+	if json.Unmarshal(c.Delta, &s) == nil {
+		p.addText(s)
+	}
+	if c.Type != "transcript.text.done" && json.Unmarshal(c.Text, &s) == nil {
+		p.addText(s)
+	}
+	var a audioDelta
+	if json.Unmarshal(c.Audio, &a.Data) != nil {
+		_ = json.Unmarshal(c.Audio, &a)
+	}
+	if a.Data != "" {
+		p.audio = append(p.audio, a)
+	}
 }
 
 // finish returns the first finish reason, "" when none is a short word.
 func (c *chunk) finish() string {
+	reasons := make([]json.RawMessage, 0, len(c.Choices)+1)
 	for i := range c.Choices {
+		reasons = append(reasons, c.Choices[i].FinishReason)
+	}
+	for _, raw := range append(reasons, c.FinishReason) {
 		var s string
-		if json.Unmarshal(c.Choices[i].FinishReason, &s) == nil && len(s) <= 32 && idShaped(s) {
+		if json.Unmarshal(raw, &s) == nil && len(s) <= 32 && idShaped(s) {
 			return s
 		}
 	}
+	if c.Type == "transcript.text.done" || c.Type == "speech.audio.done" {
+		return "done"
+	}
 	return ""
-}
-
-// textLen is the length in bytes of a content field: a string, or a list of parts with text.
-func textLen(raw json.RawMessage) int {
-	if len(raw) == 0 || raw[0] == 'n' {
-		return 0
-	}
-	if raw[0] == '"' {
-		var s string
-		if json.Unmarshal(raw, &s) != nil {
-			return 0
-		}
-		return len(s)
-	}
-	var parts []struct {
-		Text string `json:"text"`
-	}
-	if json.Unmarshal(raw, &parts) != nil {
-		return 0
-	}
-	n := 0
-	for _, p := range parts {
-		n += len(p.Text)
-	}
-	return n
 }
 
 func listLen(raw json.RawMessage) int {
@@ -124,81 +174,43 @@ func listLen(raw json.RawMessage) int {
 	return len(raw)
 }
 
-// decodedLen is the number of bytes that standard base64 text stands for.
-func decodedLen(s string) int { return len(strings.TrimRight(s, "=")) * 3 / 4 }
-
-const maxErrorLen = 256
-
-// errorText finds the message and the numeric code in an error body: the OpenAI form, its flat
-// form, FastAPI's detail (of a list of faults only their kinds: the rest quotes the request), else
-// the text itself.
-func errorText(body []byte) (text string, code int) {
-	var e struct {
-		Error   json.RawMessage `json:"error"`
-		Message string          `json:"message"`
-		Code    json.RawMessage `json:"code"`
-		Detail  json.RawMessage `json:"detail"`
+// take applies one chunk, or the one object of a reply that is not streamed.
+func (r *reply) take(c *chunk, size int) {
+	if r.req.ReplyID == "" && idShaped(c.ID) {
+		r.req.ReplyID = c.ID
 	}
-	if json.Unmarshal(body, &e) != nil {
-		return oneLine(string(body)), 0
+	usage := c.Usage != nil && c.Usage.CompletionTokens != nil
+	if c.Usage != nil && c.Usage.PromptTokens != nil {
+		r.req.PromptTokens = c.Usage.PromptTokens
 	}
-	_ = json.Unmarshal(e.Code, &code) // a code that is a word stays 0
-	var inner struct {
-		Message string          `json:"message"`
-		Code    json.RawMessage `json:"code"`
+	if usage {
+		r.counted(*c.Usage.CompletionTokens, "usage")
 	}
-	var faults []struct {
-		Type string `json:"type"`
+	finish := c.finish()
+	if finish != "" {
+		r.req.Finish = finish
+		if finish == "abort" || finish == "error" {
+			r.failed(run.StateInvalidOutput, "server ended the reply with finish_reason %q", finish)
+		}
+	}
+	before := len(r.req.Events)
+	p := c.parts()
+	r.text("reasoning", p.reasoning, p.reasoningChars)
+	r.text("content", p.text, p.textChars)
+	for i := range p.audio {
+		r.audioText(p.audio[i].Data, p.audio[i].SampleRate)
 	}
 	switch {
-	case json.Unmarshal(e.Error, &text) == nil && text != "":
-	case json.Unmarshal(e.Error, &inner) == nil && inner.Message != "":
-		text = inner.Message
-		_ = json.Unmarshal(inner.Code, &code)
-	case e.Message != "":
-		text = e.Message
-	case json.Unmarshal(e.Detail, &text) == nil && text != "":
-	case json.Unmarshal(e.Detail, &faults) == nil && len(faults) > 0:
-		text = "request refused: " + faults[0].Type
+	case len(r.req.Events) > before:
+	case finish != "":
+		r.add("finish", 0)
+	case usage:
+		r.add("usage", 0)
+	case p.role:
+		r.add("role", 0)
+	case r.mode == ReplyAny && len(c.Choices) == 0:
+		r.add("content", size)
 	default:
-		text = "no message in the error"
+		r.add("other", 0)
 	}
-	return oneLine(text), code
-}
-
-// oneLine shortens a text to one printable line.
-func oneLine(s string) string {
-	s = strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?")
-	if len(s) > maxErrorLen {
-		s = strings.ToValidUTF8(s[:maxErrorLen], "") + "…"
-	}
-	if s == "" {
-		return "no message"
-	}
-	return s
-}
-
-var (
-	oomText = regexp.MustCompile(`(?i)out[ -]?of[ -]?memory|\bOOM\b`)
-	// The engine itself must say that a part of it is gone; a connection that breaks is not enough.
-	lostText = regexp.MustCompile(`(?i)\b(worker|stage|engine|process|replica|rank)\w*\b[^.]{0,48}\b(died|dead|crashed|lost|killed|exited|terminated)\b|EngineDead`)
-)
-
-// stateOf maps what the server said to a terminal state. A refused request (other 4xx) is this
-// program's fault; any other failure that the server states is an output that is not valid.
-func stateOf(status, code int, text string) string {
-	if status == 0 && (code == 429 || code == 503) {
-		status = code
-	}
-	switch {
-	case oomText.MatchString(text):
-		return run.StateOOM
-	case lostText.MatchString(text):
-		return run.StateWorkerLost
-	case status == 429 || status == 503:
-		return run.StateRejected
-	case status/100 == 4:
-		return run.StateHarnessError
-	}
-	return run.StateInvalidOutput
 }

@@ -4,16 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
-)
-
-// Arrival is the process that spaces the requests of an open loop.
-type Arrival string
-
-const (
-	ArrivalPoisson  Arrival = "poisson"  // independent exponential gaps of mean 1/rate
-	ArrivalConstant Arrival = "constant" // one request every 1/rate
 )
 
 // Reply says how a reply is judged.
@@ -21,9 +14,15 @@ type Reply string
 
 const (
 	ReplyChat   Reply = "chat"   // OpenAI chat completion, streamed (SSE) or one JSON object
-	ReplySpeech Reply = "speech" // audio bytes
+	ReplyText   Reply = "text"   // OpenAI completion, streamed (SSE) or one JSON object
+	ReplySpeech Reply = "speech" // audio bytes, or SSE events with base64 audio
+	ReplyOllama Reply = "ollama" // /api/generate and /api/chat, streamed (NDJSON) or one JSON object
 	ReplyAny    Reply = "any"    // whatever the content type says; any non-empty 2xx reply is content
+
+	ReplyTranscription Reply = "transcription" // uploaded audio to text: JSON, plain text or SSE
 )
+
+var replies = []Reply{ReplyChat, ReplyText, ReplySpeech, ReplyTranscription, ReplyOllama, ReplyAny}
 
 // Config describes a load. The zero value of every field but URL has a meaning stated here.
 type Config struct {
@@ -33,6 +32,7 @@ type Config struct {
 
 	Rate        float64 // requests per second (open loop); 0: closed loop
 	Arrival     Arrival // open loop; "" is poisson
+	Schedule            // and what else decides it
 	Concurrency int     // closed loop: requests in flight, at least 1. Open loop: cap of them, 0 none
 	N           int     // measured requests; 0: as many as Duration holds
 	Duration    time.Duration
@@ -56,6 +56,8 @@ type Config struct {
 	Template    string // request body with {{id}}, {{n}} and {{prompt}}; "" uses the built-in bodies
 	ContentType string // "" is application/json; anything else turns off JSON escaping in Template
 
+	Client Client // how the client behaves, and replies of other kinds
+
 	Prompts     []string // used in turn; nil: synthetic text
 	PromptChars int      // length of synthetic prompts; 0 is 128
 
@@ -64,6 +66,8 @@ type Config struct {
 	Deadline time.Duration
 	// CancelAfter abandons a reply after this many content events by closing the connection. 0: never.
 	CancelAfter int
+
+	statesTokens bool // requests of the plan state max_tokens of their own
 }
 
 const defaultPromptChars = 128
@@ -86,9 +90,6 @@ func (c *Config) normalise() (*url.URL, error) {
 	if c.IDHeaders == nil {
 		c.IDHeaders = []string{"X-Request-Id"}
 	}
-	if c.Arrival == "" {
-		c.Arrival = ArrivalPoisson
-	}
 	if c.ContentType == "" {
 		c.ContentType = "application/json"
 	}
@@ -98,10 +99,29 @@ func (c *Config) normalise() (*url.URL, error) {
 	if c.Format == "" {
 		c.Format = "wav"
 	}
-	if c.Rate == 0 && c.Concurrency == 0 {
-		c.Concurrency = 1
+	c.normaliseSchedule()
+	if err := c.checkSchedule(); err != nil {
+		return nil, err
+	}
+	c.URL = u.String()
+	if err := c.Client.normalise(c); err != nil {
+		return nil, err
 	}
 	return u, c.check()
+}
+
+// path is that of the URL, once it is normalised.
+func (c *Config) path() string {
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return ""
+	}
+	return u.Path
+}
+
+// bodyless says whether requests have no body: a GET, for which no template was given.
+func (c *Config) bodyless() bool {
+	return c.Template == "" && (c.Client.Method == "GET" || c.Client.Method == "HEAD" || c.Client.Method == "DELETE")
 }
 
 func replyOf(path string) Reply {
@@ -110,27 +130,27 @@ func replyOf(path string) Reply {
 		return ReplySpeech
 	case strings.HasSuffix(path, "/chat/completions"):
 		return ReplyChat
+	case strings.HasSuffix(path, "/completions"):
+		return ReplyText
+	case strings.HasSuffix(path, "/audio/transcriptions"), strings.HasSuffix(path, "/audio/translations"):
+		return ReplyTranscription
+	case strings.HasSuffix(path, "/api/generate"), strings.HasSuffix(path, "/api/chat"):
+		return ReplyOllama
 	}
 	return ReplyAny
 }
 
 func (c *Config) check() error {
 	switch {
-	case c.Rate < 0 || c.Rate > 1e6 || c.Rate != c.Rate:
-		return fmt.Errorf("load plan: rate %v: want requests per second above 0 and at most 1e6, or 0 for a closed loop", c.Rate)
 	case c.Concurrency < 0:
 		return fmt.Errorf("load plan: concurrency %d is negative", c.Concurrency)
 	case c.N < 0 || c.Warmup < 0 || c.PromptChars < 0 || c.CancelAfter < 0 || c.MaxTokens < 0:
 		return errors.New("load plan: counts must not be negative")
 	case c.Duration < 0 || c.Deadline < 0:
 		return errors.New("load plan: durations must not be negative")
-	case c.N == 0 && c.Duration == 0:
-		return errors.New("load plan: give a number of requests or a duration")
-	case c.Arrival != ArrivalPoisson && c.Arrival != ArrivalConstant:
-		return fmt.Errorf("load plan: arrival %q: want %s or %s", c.Arrival, ArrivalPoisson, ArrivalConstant)
-	case c.Reply != ReplyChat && c.Reply != ReplySpeech && c.Reply != ReplyAny:
-		return fmt.Errorf("load plan: reply %q: want %s, %s or %s", c.Reply, ReplyChat, ReplySpeech, ReplyAny)
-	case c.Reply == ReplyAny && c.Template == "":
+	case !slices.Contains(replies, c.Reply):
+		return fmt.Errorf("load plan: reply %q: want one of %v", c.Reply, replies)
+	case c.Reply == ReplyAny && c.Template == "" && !c.bodyless():
 		return fmt.Errorf("load plan: no built-in request body for %s: give a body template", c.URL)
 	case c.IDPrefix != "" && (!idShaped(c.IDPrefix) || len(c.IDPrefix) > 96):
 		return fmt.Errorf("load plan: id prefix %q: want at most 96 letters, digits, '-', '_', '.' or ':'", c.IDPrefix)

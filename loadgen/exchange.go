@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stageline/stageline/collector/run"
+	"golang.org/x/net/http2"
 )
 
 const (
@@ -30,9 +31,12 @@ type exchange struct {
 	req   *run.Request
 	conn  *conn
 	reply *reply
-	http  httpParser
+	http  protocol
+	pace  consumer
 
-	deadlineNS int64 // 0: none
+	request    []byte      // the worker's buffer
+	stop       func() bool // undoes what an ending run does to the connection
+	deadlineNS int64       // 0: none
 	wrote      chan written
 	broken     error // writing went wrong
 }
@@ -43,38 +47,81 @@ type written struct {
 	err  error
 }
 
-// exchange sends w.request and fills in req until it has a terminal state.
-func (w *worker) exchange(ctx context.Context, it Item, req *run.Request, deadlineNS int64) {
+// prepare makes the request and gives it a connection. It returns nil when s has got its terminal
+// state instead.
+func (w *worker) prepare(ctx context.Context, s *shot) *exchange {
+	req := s.req
+	if ctx.Err() != nil {
+		req.State, req.Error = run.StateClientCancelled, "the load was stopped before this request was sent"
+		return nil
+	}
+	if m := w.plan.cfg.lacking(); m != "" {
+		req.State, req.Error = run.StateNotApplicable, "not sent: the model is said to lack "+m
+		return nil
+	}
+	req.DequeuedNS = nowPtr()
+	deadlineNS := w.deadline(req)
+	if deadlineNS > 0 && *req.DequeuedNS >= deadlineNS {
+		req.State, req.Error = run.StateDeadlineExceeded, "deadline passed before the request was sent"
+		req.EndNS = nowPtr()
+		return nil
+	}
+	w.request, w.scratch = w.plan.appendRequest(w.request[:0], w.scratch, s.it)
 	dialCtx, cancel := ctx, context.CancelFunc(func() {})
 	if deadlineNS > 0 {
 		dialCtx, cancel = context.WithTimeout(ctx, time.Duration(deadlineNS-run.Mono()))
 	}
 	defer cancel()
+	s.dialNS = run.Mono()
 	c, isNew, err := w.pool.get(dialCtx)
 	if err != nil {
 		x := exchange{plan: w.plan, req: req, deadlineNS: deadlineNS}
-		x.ended(ctx, it, err)
-		return
+		x.ended(ctx, s.it, err)
+		return nil
 	}
 	c.exchanges++
 	n := c.exchanges
 	req.NewConn, req.Exchange, req.Local, req.Remote = &isNew, &n, c.local, c.remote
 	req.ConnectedNS = nowPtr()
 
-	x := exchange{plan: w.plan, req: req, conn: c, reply: newReply(&w.plan.cfg, req), deadlineNS: deadlineNS}
-	x.http.begin, x.http.data = x.reply.begin, x.reply.data
+	x := &exchange{plan: w.plan, req: req, conn: c, request: w.request, reply: newReply(&w.plan.cfg, req), deadlineNS: deadlineNS}
+	if x.reply.keep = s.keep; s.keep == nil && len(w.kept.list) > 0 {
+		x.reply.keep = w.kept.want(w.plan, &s.it, req)
+	}
+	x.pace = newConsumer(&w.plan.cfg, w.plan.cancels(s.it.N))
+	x.http = c.protocol(x.reply.begin, x.reply.data)
 	x.setDeadline(ctx, deadlineNS)
-	stop := context.AfterFunc(ctx, func() { c.rw.SetDeadline(past) })
-	x.start(w.request)
-	err = x.read(ctx, w.buf)
+	x.stop = context.AfterFunc(ctx, func() { c.rw.SetDeadline(past) })
+	return x
+}
+
+// complete sends the request, if that is not done yet, and fills in s.req until it has a terminal
+// state.
+func (w *worker) complete(ctx context.Context, s *shot, x *exchange) {
+	if x.wrote == nil {
+		x.start(x.request)
+	}
+	if after := x.pace.cancelAfterNS; after > 0 {
+		x.pace.cancelNS = *x.req.SentNS + after
+		x.setDeadline(ctx, x.deadlineNS)
+	}
+	err := x.read(ctx, w.buf)
 	whole := x.finishWrite()
-	x.ended(ctx, it, err)
+	x.ended(ctx, s.it, err)
 	// A connection whose deadline an ending run may have moved is not given back.
-	if stop() && err == nil && whole && !x.http.head.close && !x.http.surplus && x.http.done() {
-		w.pool.put(c)
+	if x.stop() && err == nil && whole && x.http.reusable() {
+		w.pool.put(x.conn)
 		return
 	}
-	c.rw.Close()
+	x.http.abandon(x.conn.rw)
+	x.conn.rw.Close()
+}
+
+// withdraw ends a prepared request of a stopped load.
+func (w *worker) withdraw(s *shot, x *exchange) {
+	x.stop()
+	x.conn.rw.Close()
+	s.req.State, s.req.Error = run.StateClientCancelled, "the load was stopped before this request was sent"
 }
 
 func nowPtr() *int64 {
@@ -84,6 +131,9 @@ func nowPtr() *int64 {
 
 func (x *exchange) setDeadline(ctx context.Context, atNS int64) {
 	var t time.Time
+	if c := x.pace.cancelNS; c > 0 && (atNS == 0 || c < atNS) {
+		atNS = c
+	}
 	if atNS > 0 {
 		t = time.Now().Add(time.Duration(atNS - run.Mono()))
 	}
@@ -98,7 +148,7 @@ func (x *exchange) setDeadline(ctx context.Context, atNS int64) {
 func (x *exchange) start(b []byte) {
 	x.req.SentNS = nowPtr()
 	write := func() written {
-		n, err := x.conn.rw.Write(b)
+		n, err := x.http.write(x.conn.rw, b)
 		return written{n, run.Mono(), err}
 	}
 	x.wrote = make(chan written, 1)
@@ -116,6 +166,7 @@ func (x *exchange) finishWrite() bool {
 	select {
 	case w = <-x.wrote:
 	default:
+		x.http.stop()
 		_ = x.conn.rw.SetWriteDeadline(past)
 		w = <-x.wrote
 	}
@@ -127,29 +178,33 @@ func (x *exchange) finishWrite() bool {
 	return w.err == nil
 }
 
-var errCancelled = errors.New("abandoned after the planned number of events")
+var errCancelled = errors.New("abandoned as planned")
 
 // read takes the reply until its end. A failed write does not end it: a server may refuse a request
 // and close without having read it all. Without a reply the read fails as well.
 func (x *exchange) read(ctx context.Context, buf []byte) error {
 	graced := false
+	if x.pace.cancelSent {
+		w := <-x.wrote
+		x.wrote <- w
+		return x.cancelled(w.err)
+	}
 	for !x.http.done() {
+		buf := x.pace.window(buf)
 		n, err := x.conn.rw.Read(buf)
-		at := x.conn.raw.readNS
+		at := x.conn.raw.arrivedNS
 		if n > 0 {
-			x.reply.nowNS = at
+			x.reply.nowNS, x.reply.readLagNS = at, x.conn.raw.readNS-at
 			if x.req.FirstByteNS == nil {
 				x.req.FirstByteNS = &at
 			}
 			x.req.BytesIn += int64(n)
 			x.req.EndNS = &at
 			if perr := x.http.feed(buf[:n]); perr != nil {
-				x.reply.failed(run.StateInvalidOutput, "%v", perr)
-				return perr
+				return x.misspoken(perr)
 			}
-			if c := x.plan.cfg.CancelAfter; c > 0 && x.reply.contents >= c && !x.http.done() {
-				x.req.EndNS = nowPtr()
-				return errCancelled
+			if c := x.pace.cancelEvents; c > 0 && x.reply.contents >= c && !x.http.done() {
+				return x.cancelled(nil)
 			}
 			if x.reply.done && !graced {
 				graced = true
@@ -159,11 +214,37 @@ func (x *exchange) read(ctx context.Context, buf []byte) error {
 		if err == io.EOF {
 			return x.http.eof()
 		}
+		if err != nil && x.pace.cancelNS > 0 && run.Mono() >= x.pace.cancelNS && errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
+			return x.cancelled(nil)
+		}
 		if err != nil {
 			return err
 		}
+		x.hold(ctx, n)
 	}
 	return nil
+}
+
+// misspoken notes what the peer did against HTTP. A stream that it reset is a broken transport, or a
+// refusal when it says that it did not take the request.
+func (x *exchange) misspoken(err error) error {
+	var reset *h2Refusal
+	switch {
+	case !errors.As(err, &reset):
+		x.reply.failed(run.StateInvalidOutput, "%v", err)
+	case reset.code == http2.ErrCodeRefusedStream:
+		x.reply.failed(run.StateRejected, "%v", err)
+	}
+	return err
+}
+
+// cancelled ends a request that the plan abandons; an error of its own goes first.
+func (x *exchange) cancelled(err error) error {
+	if err != nil {
+		return err
+	}
+	x.req.EndNS = nowPtr()
+	return errCancelled
 }
 
 // graceNS bounds the wait for the end of the framing after [DONE].
@@ -179,6 +260,9 @@ func (x *exchange) graceNS() int64 {
 // framing was complete.
 func (x *exchange) ended(ctx context.Context, it Item, err error) {
 	f := x.judge(ctx, err)
+	if x.reply != nil {
+		x.reply.closeAudio()
+	}
 	if r := x.reply; r != nil && r.done && err != nil {
 		end := r.doneNS
 		x.req.EndNS, err = &end, nil
@@ -186,6 +270,10 @@ func (x *exchange) ended(ctx context.Context, it Item, err error) {
 	if f == nil {
 		x.req.State = run.StateSuccess
 		return
+	}
+	if x.req.Quality != nil && f.state != run.StateQualityFailed {
+		x.req.Quality.Status = run.QualityUnknown
+		x.req.Quality.Why = append(x.req.Quality.Why, "the request ended as "+f.state)
 	}
 	x.req.State, x.req.Error = f.state, f.text
 	if x.plan.quotes(f.text, it.N) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/stageline/stageline/collector/run"
@@ -27,23 +26,30 @@ type executor struct {
 	stopNS  int64 // closed loop: no request is taken up after this; 0 none
 	results chan *run.Request
 
-	wg          sync.WaitGroup
-	outstanding atomic.Int64 // open loop: dispatched and not yet finished
+	kept keptReplies // audio to compare after the load
+	wg   sync.WaitGroup
 }
 
 // worker carries one request at a time.
 type worker struct {
 	*executor
 	buf, request, scratch []byte
+	in                    chan *shot // open loop
 }
 
 // Run sends the plan and hands each finished request to emit, one call at a time, in the order in
 // which they finish. Every planned request is handed over exactly once: those that ctx stops, in
-// flight or not yet sent, as client-cancelled. The error says that ctx ended the run early; the
-// summary is complete all the same.
+// flight or not yet sent, as client-cancelled. The error says that ctx ended the run early, or that a
+// trace was changed while it was replayed; the summary is complete all the same.
 func Run(ctx context.Context, plan *Plan, emit func(*run.Request)) (Summary, error) {
-	x := &executor{plan: plan, pool: newPool(plan.url), results: make(chan *run.Request, backlog)}
+	src, done, err := plan.items()
+	if err != nil {
+		return Summary{}, err
+	}
+	defer done()
+	x := &executor{plan: plan, pool: newPool(&plan.cfg, plan.url), results: make(chan *run.Request, backlog)}
 	defer x.pool.close()
+	x.kept.prepare(&plan.cfg)
 	x.startNS = run.Mono()
 	tally := newTally(plan, x.startNS)
 	delivered := make(chan struct{})
@@ -55,51 +61,131 @@ func Run(ctx context.Context, plan *Plan, emit func(*run.Request)) (Summary, err
 		}
 	}()
 	if plan.Open() {
-		x.openLoop(ctx)
+		err = x.openLoop(ctx, src)
 	} else {
-		x.closedLoop(ctx)
+		err = x.closedLoop(ctx, src)
 	}
 	x.wg.Wait()
 	close(x.results)
 	<-delivered
 	sum := tally.summary(run.Mono())
-	if ctx.Err() != nil {
+	x.verifyAudio(ctx, &sum)
+	if err == nil && ctx.Err() != nil {
 		sum.Stopped = true
-		return sum, fmt.Errorf("load stopped early: %w", context.Cause(ctx))
+		err = fmt.Errorf("load stopped early: %w", context.Cause(ctx))
 	}
-	return sum, nil
+	return sum, err
 }
 
 func (x *executor) newWorker() *worker {
 	return &worker{executor: x, buf: make([]byte, readBuffer)}
 }
 
-// closedLoop keeps Concurrency requests in flight.
-func (x *executor) closedLoop(ctx context.Context) {
+// shared hands out the requests of a source to many workers, conversations whole.
+type shared struct {
+	mu     sync.Mutex
+	src    source
+	plan   *Plan
+	ahead  Item // first request of the next conversation
+	have   bool
+	err    error
+	hash   *scheduleHash
+	handed int
+	ended  bool
+}
+
+func newShared(src source, plan *Plan) *shared {
+	return &shared{src: src, plan: plan, hash: newScheduleHash()}
+}
+
+// pull takes the next request from the source.
+func (s *shared) pull() bool {
+	if s.err != nil {
+		return false
+	}
+	var ok bool
+	if s.ahead, ok, s.err = s.src.next(); !ok {
+		s.ended = true
+		return false
+	}
+	s.ahead.ID = s.plan.ID(s.ahead.N)
+	s.hash.add(&s.ahead)
+	s.handed++
+	return true
+}
+
+// next returns the turns of the next conversation (one, if the request stands alone); none at the
+// end.
+func (s *shared) next() []Item {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.have && !s.pull() {
+		return nil
+	}
+	turns := []Item{s.ahead}
+	for s.have = s.pull(); s.have && s.ahead.After != 0; s.have = s.pull() {
+		turns = append(turns, s.ahead)
+	}
+	return turns
+}
+
+// verdict says whether what was handed out is what was planned. A foreign file can change between
+// the two.
+func (s *shared) verdict() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return fmt.Errorf("the plan changed while it was sent: %w", s.err)
+	}
+	if s.plan.n >= 0 && s.ended && (s.handed != s.plan.n || s.hash.String() != s.plan.hash) {
+		return fmt.Errorf("%s changed while it was sent: copy it first, and send the copy", s.plan.cfg.Replay)
+	}
+	return nil
+}
+
+// closedLoop keeps Concurrency requests (of conversations: conversations) in flight.
+func (x *executor) closedLoop(ctx context.Context, src source) error {
 	if d := x.plan.cfg.Duration; d > 0 {
 		x.stopNS = x.startNS + d.Nanoseconds()
 	}
-	var next atomic.Int64
+	items := newShared(src, x.plan)
 	for range x.plan.cfg.Concurrency {
 		x.wg.Go(func() {
 			w := x.newWorker()
+			freeNS := int64(0)
 			for x.more(ctx) {
-				n := int(next.Add(1))
-				if x.plan.n >= 0 && n > x.plan.n {
+				turns := items.next()
+				if turns == nil {
 					return
 				}
-				w.serve(ctx, n)
+				freeNS = w.converse(ctx, turns, freeNS)
 			}
 		})
 	}
 	x.wg.Wait()
-	if ctx.Err() == nil {
-		return // a duration that ended first leaves the rest of N unplanned
+	if ctx.Err() != nil { // a duration that ended first leaves the rest of N unplanned
+		x.cancelRest(items)
 	}
-	w := x.newWorker()
-	for n := int(next.Load()) + 1; n <= x.plan.n; n++ {
-		w.serve(ctx, n)
+	return items.verdict()
+}
+
+// cancelRest reports what a stopped load has not sent.
+func (x *executor) cancelRest(items *shared) {
+	if x.plan.n < 0 {
+		return
 	}
+	for turns := items.next(); turns != nil; turns = items.next() {
+		for i := range turns {
+			x.cancelled(&turns[i], "the load was stopped before this request was sent")
+		}
+	}
+}
+
+// cancelled hands over a request that is not sent.
+func (x *executor) cancelled(it *Item, why string) {
+	r := x.newRequest(it)
+	r.State, r.Error = run.StateClientCancelled, why
+	x.results <- r
 }
 
 // more says whether a closed loop goes on.
@@ -107,65 +193,61 @@ func (x *executor) more(ctx context.Context) bool {
 	return ctx.Err() == nil && (x.stopNS == 0 || run.Mono() < x.stopNS)
 }
 
-// openLoop dispatches each request at its planned time to a worker. Workers are started as needed,
-// never more than the cap: what finds none waits, and its wait counts from its planned time.
-func (x *executor) openLoop(ctx context.Context) {
-	x.startNS += lead.Nanoseconds()
-	queue := make(chan int, x.plan.n)
-	workers := int64(0)
-	limit := int64(x.plan.cfg.Concurrency)
-	send := func(i int) {
-		queue <- i + 1 // never blocks: it holds the whole plan
-		if x.outstanding.Add(1) <= workers || limit > 0 && workers >= limit {
-			return
+// converse sends the turns of one conversation in a closed loop. freeNS is when the reply before was
+// complete, 0 for the first; it returns that of the last.
+func (w *worker) converse(ctx context.Context, turns []Item, freeNS int64) int64 {
+	for i := range turns {
+		it := &turns[i]
+		s := newShot(w.executor, it)
+		s.freeNS = freeNS
+		if it.After != 0 {
+			planned := freeNS + it.GapNS
+			s.req.PlannedNS, s.freeNS = &planned, 0
+			sleepUntil(ctx, planned)
 		}
-		workers++
-		x.wg.Go(func() { x.drain(ctx, queue) })
+		w.serve(ctx, s)
+		freeNS = s.endNS()
+		if s.req.State != run.StateSuccess {
+			for j := i + 1; j < len(turns); j++ {
+				w.cancelled(&turns[j], turnLost)
+			}
+			break
+		}
 	}
-	x.wg.Go(func() {
-		defer close(queue)
-		due := dispatch(ctx, x.plan.offsets, x.startNS, send)
-		w := x.newWorker()
-		for n := due + 1; n <= x.plan.n; n++ {
-			w.serve(ctx, n)
-		}
-	})
-	x.wg.Wait()
+	return freeNS
 }
 
-func (x *executor) drain(ctx context.Context, queue <-chan int) {
-	w := x.newWorker()
-	for n := range queue {
-		w.serve(ctx, n)
-		x.outstanding.Add(-1)
+const turnLost = "the turn before this one did not succeed"
+
+// sleepUntil waits with the runtime's timer; what it is late by is counted as lag.
+func sleepUntil(ctx context.Context, atNS int64) {
+	t := time.NewTimer(time.Duration(atNS - run.Mono()))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 
-// serve carries planned request n to its terminal state and hands it over.
-func (w *worker) serve(ctx context.Context, n int) {
-	it := w.plan.Item(n)
-	req := &run.Request{
-		RunID: w.plan.cfg.RunID, Source: "loadgen", ID: it.ID, Group: it.ID, Attempt: 1, Class: it.Class,
-		Method: "POST", Path: w.plan.Path(), Events: []run.ReplyEvent{},
+func (x *executor) newRequest(it *Item) *run.Request {
+	r := &run.Request{
+		RunID: x.plan.cfg.RunID, Source: "loadgen", ID: it.ID, Group: it.ID, Attempt: 1, Class: it.Class,
+		Tenant: it.Tenant, Session: it.Session, Turn: it.Turn,
+		Method: x.plan.cfg.Client.Method, Path: x.plan.pathOf(it), Prompt: x.plan.body.promptOf(it.N), Events: []run.ReplyEvent{},
 	}
-	if w.plan.Open() {
-		at := w.startNS + it.OffsetNS
-		req.PlannedNS = &at
+	if x.plan.Open() && it.OffsetNS >= 0 {
+		at := x.startNS + it.OffsetNS
+		r.PlannedNS = &at
 	}
-	defer func() { w.results <- req }()
-	if ctx.Err() != nil {
-		req.State, req.Error = run.StateClientCancelled, "the load was stopped before this request was sent"
-		return
+	return r
+}
+
+// serve carries a request to its terminal state and hands it over.
+func (w *worker) serve(ctx context.Context, s *shot) {
+	defer w.deliver(ctx, s)
+	if x := w.prepare(ctx, s); x != nil {
+		w.complete(ctx, s, x)
 	}
-	req.DequeuedNS = nowPtr()
-	deadline := w.deadline(req)
-	if deadline > 0 && *req.DequeuedNS >= deadline {
-		req.State, req.Error = run.StateDeadlineExceeded, "deadline passed before the request was sent"
-		req.EndNS = nowPtr()
-		return
-	}
-	w.request, w.scratch = w.plan.appendRequest(w.request[:0], w.scratch, it)
-	w.exchange(ctx, it, req, deadline)
 }
 
 // deadline is absolute; 0 is none.

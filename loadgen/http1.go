@@ -13,6 +13,7 @@ import (
 type responseHead struct {
 	status      int
 	contentType string // lower case, without parameters
+	parameters  string // of the content type
 	encoding    string // Content-Encoding other than identity
 	length      int64  // -1: not stated
 	chunked     bool
@@ -51,6 +52,18 @@ type httpParser struct {
 }
 
 func (p *httpParser) done() bool { return p.state == httpDone }
+
+// reusable says whether the connection can carry another request after this reply.
+func (p *httpParser) reusable() bool { return p.done() && !p.head.close && !p.surplus }
+
+// write sends a rendered request as it is.
+func (p *httpParser) write(w io.Writer, request []byte) (int, error) { return w.Write(request) }
+
+// stop has nothing to do: a write ends with its deadline.
+func (p *httpParser) stop() {}
+
+// abandon has nothing to say: HTTP/1.1 ends an exchange by closing the connection.
+func (p *httpParser) abandon(io.Writer) {}
 
 // feed takes the next bytes. An error means that the peer does not speak HTTP/1.1.
 func (p *httpParser) feed(b []byte) error {
@@ -157,8 +170,7 @@ func (p *httpParser) header(l string) error {
 		}
 		p.head.chunked = true
 	case "content-type":
-		value, _, _ = strings.Cut(value, ";")
-		p.head.contentType = strings.TrimSpace(value)
+		p.head.setContentType(value)
 	case "content-encoding":
 		if value != "identity" {
 			p.head.encoding = value
@@ -167,6 +179,11 @@ func (p *httpParser) header(l string) error {
 		p.head.close = strings.Contains(value, "close") || p.head.close && !strings.Contains(value, "keep-alive")
 	}
 	return nil
+}
+
+func (h *responseHead) setContentType(value string) {
+	value, parameters, _ := strings.Cut(value, ";")
+	h.contentType, h.parameters = strings.TrimSpace(value), parameters
 }
 
 func (p *httpParser) endOfHead() error {

@@ -2,42 +2,32 @@ package loadgen
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
-	"math"
-	mrand "math/rand/v2"
 	"net/url"
+	"path/filepath"
 	"strconv"
-	"time"
+	"strings"
 )
 
-const (
-	classWarmup = "warmup"
-	// maxPlanned bounds an open loop's schedule, which is held in memory.
-	maxPlanned = 10_000_000
-)
+// maxPlanned bounds an open loop that is limited by time alone.
+const maxPlanned = 10_000_000
 
-// Item is one planned request.
-type Item struct {
-	N        int    // from 1, warm-up included
-	ID       string // minted before the run
-	Class    string // "warmup" or ""
-	OffsetNS int64  // planned send time after the start of the run; -1 in closed loop
-}
-
-// Plan is a load fixed before it is sent. It is safe for concurrent use and may be run again: a
-// second run sends the same identifiers.
+// Plan is a load fixed before it is sent. Its requests are made one by one as they are needed, so
+// that a plan of a million takes no more memory than one of ten. It is safe for concurrent use and
+// may be run again: a second run sends the same identifiers.
 type Plan struct {
-	cfg     Config
-	url     *url.URL
-	prefix  string
-	offsets []int64 // open loop only
-	n       int     // planned requests; -1: closed loop bounded by time alone
-	body    *body
-	head    requestHead
-	given   []string // private texts beside the body, not to be repeated in what is recorded
+	cfg    Config
+	url    *url.URL
+	prefix string
+	open   bool   // send times are fixed by the plan
+	n      int    // planned requests; -1: closed loop bounded by time alone
+	turns  bool   // some requests follow the reply to another
+	hash   string // "" when n is -1
+	body   *body
+	head   requestHead
+	given  []string // private texts beside the body, not to be repeated in what is recorded
 }
 
 // NewPlan fixes identifiers, send times and bodies. Every error is one of the configuration.
@@ -46,7 +36,7 @@ func NewPlan(cfg Config) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{cfg: cfg, url: u, prefix: cfg.IDPrefix}
+	p := &Plan{cfg: cfg, url: u, prefix: cfg.IDPrefix, open: cfg.openLoop(), n: -1}
 	if p.prefix == "" {
 		var b [4]byte
 		if _, err := rand.Read(b[:]); err != nil {
@@ -54,29 +44,91 @@ func NewPlan(cfg Config) (*Plan, error) {
 		}
 		p.prefix = "sl-" + hex.EncodeToString(b[:])
 	}
-	if p.body, err = newBody(&cfg); err != nil {
-		return nil, err
-	}
-	p.head, p.given = newRequestHead(&cfg, u), privateTexts(&cfg, u)
-	switch {
-	case cfg.Rate > 0:
-		if p.offsets, err = schedule(&cfg); err != nil {
+	if p.open || cfg.N > 0 {
+		if err := p.count(); err != nil {
 			return nil, err
 		}
-		p.n = len(p.offsets)
-	case cfg.N > 0:
-		p.n = cfg.Warmup + cfg.N
-	default:
-		p.n = -1
 	}
+	if p.body, err = newBody(&p.cfg); err != nil {
+		return nil, err
+	}
+	if p.head, err = newRequestHead(&p.cfg, u, p.body.contentType); err != nil {
+		return nil, err
+	}
+	p.given = privateTexts(&p.cfg, u)
 	return p, nil
+}
+
+// items starts the plan's requests from the first. done must be called when no more are needed.
+func (p *Plan) items() (src source, done func(), err error) {
+	if p.cfg.Replay == "" {
+		return newDrawn(&p.cfg), func() {}, nil
+	}
+	t, err := openTrace(&p.cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	return t, t.close, nil
+}
+
+// count goes through the whole plan once, for its length and hash and to find every fault in a trace
+// before anything is sent.
+func (p *Plan) count() error {
+	src, done, err := p.items()
+	if err != nil {
+		return err
+	}
+	defer done()
+	t, traced := src.(*trace)
+	if traced && t.head != nil {
+		if err := t.head.adopt(&p.cfg); err != nil {
+			return err
+		}
+		p.open = t.head.OpenLoop
+	}
+	h := newScheduleHash()
+	p.n = 0
+	for {
+		it, ok, err := src.next()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if p.n++; p.n > maxPlanned && p.cfg.N == 0 {
+			return fmt.Errorf("load plan: more than %d requests: shorten the load or give a number of requests", maxPlanned)
+		}
+		p.turns = p.turns || it.After != 0
+		p.cfg.statesTokens = p.cfg.statesTokens || it.MaxTokens > 0
+		h.add(&it)
+	}
+	p.hash = h.String()
+	if p.n <= p.cfg.Warmup {
+		return errors.New("load plan: the schedule holds no request to measure: lengthen it or raise the rate")
+	}
+	return p.checkFrozen(t)
+}
+
+// checkFrozen refuses a frozen plan that is not what its first line says; t is nil for other sources.
+func (p *Plan) checkFrozen(t *trace) error {
+	switch {
+	case t == nil || t.head == nil:
+		return nil
+	case p.cfg.N > 0 || p.cfg.Duration > 0 || p.cfg.Warmup > 0:
+		return fmt.Errorf("load plan: %s is a frozen plan and is sent whole: leave out the number of requests, duration and warm-up", t.path)
+	case p.hash != t.head.ScheduleHash || p.n != t.head.Requests:
+		return fmt.Errorf("load plan: %s holds %d requests of SHA-256 %.12s…, its first line says %d of %.12s…: it was changed after it was frozen",
+			t.path, p.n, p.hash, t.head.Requests, t.head.ScheduleHash)
+	}
+	return nil
 }
 
 // Planned is the number of requests of the plan, or -1 when a closed loop is bounded by time alone.
 func (p *Plan) Planned() int { return p.n }
 
 // Open says whether the send times are fixed by the plan.
-func (p *Plan) Open() bool { return p.cfg.Rate > 0 }
+func (p *Plan) Open() bool { return p.open }
 
 // Path is the path requests go to.
 func (p *Plan) Path() string { return p.url.Path }
@@ -94,95 +146,10 @@ func (p *Plan) ID(n int) string {
 	return p.prefix + "-" + s
 }
 
-// Item returns planned request n, from 1.
-func (p *Plan) Item(n int) Item {
-	it := Item{N: n, ID: p.ID(n), OffsetNS: -1}
-	if n <= p.cfg.Warmup {
-		it.Class = classWarmup
-	}
-	if p.Open() {
-		it.OffsetNS = p.offsets[n-1]
-	}
-	return it
-}
-
-// ScheduleHash is the SHA-256 of the planned order: for each request its class and its offset in
-// nanoseconds. Two plans of equal hash offer the same arrivals. It does not depend on identifiers
-// or on the number of workers. "" when the number of requests is not fixed.
-func (p *Plan) ScheduleHash() string {
-	if p.n < 0 {
-		return ""
-	}
-	h := sha256.New()
-	var b [9]byte
-	for n := 1; n <= p.n; n++ {
-		b[0] = 0
-		off := int64(-1)
-		if p.Open() {
-			off = p.offsets[n-1]
-		}
-		if n <= p.cfg.Warmup {
-			b[0] = 1
-		}
-		binary.LittleEndian.PutUint64(b[1:], uint64(off))
-		h.Write(b[:])
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-// schedule returns the send offsets of an open loop. The measured window of a Duration begins at
-// the last warm-up arrival. Gaps are never scaled to make the last one land on N/rate: that would
-// correlate them.
-func schedule(cfg *Config) ([]int64, error) {
-	end := int64(math.MaxInt64)
-	want := cfg.N + cfg.Warmup
-	if cfg.N == 0 {
-		want = maxPlanned
-	}
-	if want > maxPlanned {
-		return nil, fmt.Errorf("load plan: %d requests: at most %d fit one plan", want, maxPlanned)
-	}
-	next := gaps(cfg)
-	var out []int64
-	var at int64
-	for len(out) < want {
-		if len(out) == cfg.Warmup && cfg.Duration > 0 {
-			end = at + cfg.Duration.Nanoseconds()
-		}
-		at += next()
-		if at >= end {
-			break
-		}
-		out = append(out, at)
-	}
-	if cfg.N == 0 && len(out) == maxPlanned {
-		return nil, fmt.Errorf("load plan: rate %v for %v: at most %d requests fit one plan", cfg.Rate, cfg.Duration, maxPlanned)
-	}
-	if len(out) == cfg.Warmup {
-		return nil, fmt.Errorf("load plan: rate %v for %v holds no request", cfg.Rate, cfg.Duration)
-	}
-	return out, nil
-}
-
-// gaps returns the generator of inter-arrival gaps in nanoseconds.
-func gaps(cfg *Config) func() int64 {
-	mean := float64(time.Second) / cfg.Rate
-	if cfg.Arrival == ArrivalConstant {
-		// By multiplication, so that rounding does not add up over a long run.
-		var i, last int64
-		return func() int64 {
-			at := int64(math.Round(float64(i) * mean))
-			g := at - last
-			i, last = i+1, at
-			return g
-		}
-	}
-	r := mrand.New(mrand.NewPCG(cfg.Seed, 0x7374616765)) // second word: any constant of our own
-	return func() int64 {
-		u := float64(r.Uint64()>>11) / (1 << 53) // [0, 1)
-		return int64(math.Round(-math.Log1p(-u) * mean))
-	}
-}
+// ScheduleHash is the SHA-256 of the planned requests: their order, times, classes, conversations and
+// sizes. Two plans of equal hash offer the same load. It does not depend on identifiers or on the
+// number of workers. "" when the number of requests is not fixed.
+func (p *Plan) ScheduleHash() string { return p.hash }
 
 // IDs returns the identifiers of all planned requests; none when their number is not fixed.
 func (p *Plan) IDs() []string {
@@ -207,7 +174,7 @@ func (p *Plan) Options() map[string]string {
 		"load_deadline": c.Deadline.String(),
 		"load_prompts":  "given",
 	}
-	if p.body.synth != "" {
+	if p.body.synth != nil {
 		m["load_prompts"] = "synthetic, " + strconv.Itoa(c.PromptChars) + " characters"
 	}
 	if c.Concurrency > 0 {
@@ -222,12 +189,50 @@ func (p *Plan) Options() map[string]string {
 	if c.CancelAfter > 0 {
 		m["load_cancel_after"] = strconv.Itoa(c.CancelAfter)
 	}
-	if p.Open() {
-		m["load_rate"] = strconv.FormatFloat(c.Rate, 'g', -1, 64)
-		m["load_arrival"] = string(c.Arrival)
-	}
+	p.scheduleOptions(m)
 	if h := p.ScheduleHash(); h != "" {
 		m["load_schedule_sha256"] = h
 	}
 	return m
+}
+
+func (p *Plan) scheduleOptions(m map[string]string) {
+	c := &p.cfg
+	float := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	if c.Rate > 0 {
+		m["load_rate"] = float(c.Rate)
+	}
+	var shape []string
+	for _, g := range c.Shape {
+		shape = append(shape, float(g.From)+".."+float(g.To)+"x"+g.Lasts.String())
+	}
+	if len(shape) > 0 {
+		m["load_rates"] = strings.Join(shape, ",")
+		m["load_rates_repeat"] = strconv.FormatBool(c.ShapeCycle)
+	}
+	if c.Rate > 0 || len(shape) > 0 {
+		m["load_arrival"] = string(c.Arrival)
+	}
+	if c.Arrival == ArrivalGamma {
+		m["load_burstiness"] = float(c.Burstiness)
+	}
+	if c.Replay != "" {
+		m["load_trace"] = filepath.Base(c.Replay)
+		m["load_trace_speed"] = float(c.ReplaySpeed)
+	}
+	if c.Turns.Hi > 0 {
+		m["load_turns"] = fmt.Sprintf("%d..%d", c.Turns.Lo, c.Turns.Hi)
+		m["load_turn_gap"] = c.TurnGap.Lo.String() + ".." + c.TurnGap.Hi.String()
+	}
+	if c.SharedPrefix > 0 {
+		m["load_shared_prefix"] = strconv.Itoa(c.SharedPrefix)
+	}
+	var classes []string
+	for _, k := range c.Classes {
+		classes = append(classes, fmt.Sprintf("%s=%s,tenant=%s,prompt-chars=%d,max-tokens=%d", k.Name, float(k.Weight), k.Tenant, k.PromptChars, k.MaxTokens))
+	}
+	if len(classes) > 0 {
+		m["load_classes"] = strings.Join(classes, " ")
+	}
+	m["load_max_lag"] = c.MaxLag.String()
 }

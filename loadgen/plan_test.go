@@ -17,9 +17,41 @@ func open(rate float64, n int, change func(*Config)) Config {
 	return c
 }
 
+// planned returns the requests of the plan in order.
+func planned(t testing.TB, p *Plan) []Item {
+	t.Helper()
+	src, done, err := p.items()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	var out []Item
+	for {
+		it, ok, err := src.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			return out
+		}
+		it.ID = p.ID(it.N)
+		out = append(out, it)
+	}
+}
+
+func item(t testing.TB, p *Plan, n int) Item { return planned(t, p)[n-1] }
+
+func offsets(t testing.TB, p *Plan) []int64 {
+	var out []int64
+	for _, it := range planned(t, p) {
+		out = append(out, it.OffsetNS)
+	}
+	return out
+}
+
 func TestScheduleHash(t *testing.T) {
 	base := mustPlan(t, open(40, 1000, nil)).ScheduleHash()
-	same := mustPlan(t, open(40, 1000, func(c *Config) { c.Concurrency, c.IDPrefix, c.PromptChars = 9, "x", 7 })).ScheduleHash()
+	same := mustPlan(t, open(40, 1000, func(c *Config) { c.Concurrency, c.IDPrefix, c.Model = 9, "x", "m" })).ScheduleHash()
 	if base != same || len(base) != 64 {
 		t.Errorf("hash %q with another cap, prefix and prompt length, want %q", same, base)
 	}
@@ -43,7 +75,7 @@ func TestPoissonGapsAreExponential(t *testing.T) {
 	p := mustPlan(t, open(200, n, nil))
 	gap := make([]float64, n)
 	last := int64(0)
-	for i, at := range p.offsets {
+	for i, at := range offsets(t, p) {
 		gap[i] = float64(at-last) / 1e9
 		last = at
 	}
@@ -64,8 +96,8 @@ func TestPoissonGapsAreExponential(t *testing.T) {
 
 func TestConstantGapsDoNotDrift(t *testing.T) {
 	p := mustPlan(t, open(3, 3001, func(c *Config) { c.Arrival = ArrivalConstant }))
-	if p.offsets[0] != 0 || p.offsets[3000] != int64(1000*time.Second) {
-		t.Errorf("first at %d, 3001st at %d; want 0 and 1000 s", p.offsets[0], p.offsets[3000])
+	if at := offsets(t, p); at[0] != 0 || at[3000] != int64(1000*time.Second) {
+		t.Errorf("first at %d, 3001st at %d; want 0 and 1000 s", at[0], at[3000])
 	}
 }
 
@@ -74,8 +106,8 @@ func TestDurationCountsFromTheWarmup(t *testing.T) {
 		c.Arrival, c.Warmup, c.Duration = ArrivalConstant, 5, time.Second
 	}))
 	// Warm-up at 0 … 0.4 s; the measured second runs from 0.4 s to 1.4 s.
-	if p.Planned() != 14 || p.Item(5).Class != "warmup" || p.Item(6).Class != "" {
-		t.Errorf("planned %d, classes %q %q; want 14, warmup and none", p.Planned(), p.Item(5).Class, p.Item(6).Class)
+	if p.Planned() != 14 || item(t, p, 5).Class != "warmup" || item(t, p, 6).Class != "" {
+		t.Errorf("planned %d, classes %q %q; want 14, warmup and none", p.Planned(), item(t, p, 5).Class, item(t, p, 6).Class)
 	}
 }
 
@@ -85,7 +117,7 @@ func TestIDs(t *testing.T) {
 		t.Errorf("ids %q, %q, %q", a.ID(1), b.ID(1), a.ID(12))
 	}
 	p := mustPlan(t, open(1, 3, func(c *Config) { c.IDPrefix = "mine" }))
-	if ids := p.IDs(); len(ids) != 3 || ids[0] != p.Item(1).ID || ids[2] != "mine-000003" {
+	if ids := p.IDs(); len(ids) != 3 || ids[0] != p.ID(1) || ids[2] != "mine-000003" {
 		t.Errorf("ids %q", ids)
 	}
 	if p.ID(1) != "mine-000001" || p.ID(1234567) != "mine-1234567" {
@@ -95,16 +127,16 @@ func TestIDs(t *testing.T) {
 
 func TestConfigRefused(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"want http://":      func(c *Config) { c.URL = "127.0.0.1:80" },
-		"number of request": func(c *Config) { c.N = 0 },
-		"rate":              func(c *Config) { c.Rate = -1 },
-		"body template":     func(c *Config) { c.URL += "/generate" },
-		"{{name}}":          func(c *Config) { c.Template = "{{name}}" },
-		"without \"}}\"":    func(c *Config) { c.Template = "{{id" },
-		"JSON object":       func(c *Config) { c.ExtraJSON = "[1]" },
-		"line break":        func(c *Config) { c.Header = []string{"A: b\r\nC: d"} },
-		"id prefix":         func(c *Config) { c.IDPrefix = "a b" },
-		"holds no request":  func(c *Config) { c.N, c.Duration = 0, time.Nanosecond },
+		"want http://":          func(c *Config) { c.URL = "127.0.0.1:80" },
+		"number of request":     func(c *Config) { c.N = 0 },
+		"rate":                  func(c *Config) { c.Rate = -1 },
+		"body template":         func(c *Config) { c.URL += "/generate" },
+		"{{name}}":              func(c *Config) { c.Template = "{{name}}" },
+		"without \"}}\"":        func(c *Config) { c.Template = "{{id" },
+		"JSON object":           func(c *Config) { c.ExtraJSON = "[1]" },
+		"line break":            func(c *Config) { c.Header = []string{"A: b\r\nC: d"} },
+		"id prefix":             func(c *Config) { c.IDPrefix = "a b" },
+		"no request to measure": func(c *Config) { c.N, c.Duration = 0, time.Nanosecond },
 	} {
 		_, err := NewPlan(open(1, 1, change))
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -117,7 +149,7 @@ func TestConfigRefused(t *testing.T) {
 func rendered(t *testing.T, c Config, n int) (head, body string) {
 	t.Helper()
 	p := mustPlan(t, c)
-	req, _ := p.appendRequest(nil, nil, p.Item(n))
+	req, _ := p.appendRequest(nil, nil, item(t, p, n))
 	head, body, ok := strings.Cut(string(req), "\r\n\r\n")
 	if !ok {
 		t.Fatalf("no end of head in %q", req)
@@ -190,7 +222,7 @@ func TestPace(t *testing.T) {
 		{90 * ms, 100 * ms, 100*ms - 200*us, false},
 		{0, 100 * ms, 20 * ms, false},
 	} {
-		if wake, due := pace(tc.now, tc.deadline); wake != tc.wake || due != tc.due {
+		if wake, due := pace(tc.now, tc.deadline, 200*us); wake != tc.wake || due != tc.due {
 			t.Errorf("pace(%d, %d) = %d, %v; want %d, %v", tc.now, tc.deadline, wake, due, tc.wake, tc.due)
 		}
 	}
@@ -200,13 +232,13 @@ func TestPace(t *testing.T) {
 func TestPaceNeverSleepsPastTheSpin(t *testing.T) {
 	deadline := int64(123_456_789)
 	for now := int64(0); ; {
-		wake, due := pace(now, deadline)
+		wake, due := pace(now, deadline, maxSpinNS)
 		if due {
 			t.Fatal("due before the spin")
 		}
 		if wake == 0 {
-			if left := deadline - now; left != spinNS {
-				t.Errorf("spinning starts %d ns before the deadline, want %d", left, spinNS)
+			if left := deadline - now; left != maxSpinNS {
+				t.Errorf("spinning starts %d ns before the deadline, want %d", left, int64(maxSpinNS))
 			}
 			return
 		}

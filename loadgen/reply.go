@@ -15,8 +15,9 @@ const (
 	shapeNone  shape = iota
 	shapeError       // an error text, whatever its type
 	shapeSSE
+	shapeLines // one JSON object a line
 	shapeJSON
-	shapeWAV
+	shapeAudio
 	shapeRaw
 )
 
@@ -35,26 +36,34 @@ type failure struct {
 // reply turns the body bytes of one exchange into events and a judgement. The caller sets nowNS to
 // the stamp of each socket read before handing its bytes on.
 type reply struct {
+	cfg    *Config
 	mode   Reply
 	stream bool
 	req    *run.Request
-	nowNS  int64
+	nowNS  int64 // when the bytes of the current read had arrived
+
+	readLagNS int64 // from nowNS until this process had read them
 
 	shape    shape
 	sse      sseParser
-	wav      wavSkipper
+	lines    lineParser
+	meter    *audioMeter // nil: no audio yet
+	keep     *keptAudio  // not nil: the audio is to be compared later
 	buf      []byte
 	fail     *failure
 	contents int // events with content
 	done     bool
 	doneNS   int64
 	eventNS  int64 // stamp of the last event
+	tokens   int64 // counted so far by the server
+	fresh    int64 // of these, not yet given to an event
 }
 
 func newReply(cfg *Config, req *run.Request) *reply {
-	r := &reply{mode: cfg.Reply, stream: cfg.Stream, req: req}
+	r := &reply{cfg: cfg, mode: cfg.Reply, stream: cfg.Stream, req: req}
 	r.sse.emit = r.event
 	r.sse.comment = func(n int) { r.add("comment", n) }
+	r.lines.emit = r.line
 	return r
 }
 
@@ -67,24 +76,40 @@ func (r *reply) failed(state, format string, args ...any) {
 // begin chooses how to read the body.
 func (r *reply) begin(h *responseHead) {
 	r.req.Status = h.status
-	isJSON := strings.Contains(h.contentType, "json")
 	isSSE := h.contentType == "text/event-stream"
+	isLines := strings.Contains(h.contentType, "ndjson") || strings.Contains(h.contentType, "jsonl")
+	isJSON := strings.Contains(h.contentType, "json") && !isLines
+	isText := r.mode == ReplyChat || r.mode == ReplyText
+	ruled, hasRule := r.cfg.Client.Rule.shape()
 	switch {
 	case h.encoding != "":
 		r.failed(run.StateInvalidOutput, "reply is encoded as %q though no encoding was accepted", h.encoding)
 	case h.status/100 != 2:
 		r.shape = shapeError
+	case r.mode == ReplyAny && hasRule:
+		r.shape = ruled
 	case r.mode == ReplySpeech && (isJSON || strings.HasPrefix(h.contentType, "text/") && !isSSE):
 		r.shape = shapeError
-	case isSSE, r.mode == ReplyChat && r.stream && !isJSON:
+	case isSSE, isText && r.stream && !isJSON:
 		r.shape = shapeSSE
-	case isJSON, r.mode == ReplyChat:
+	case isLines, r.mode == ReplyOllama && r.stream && !isJSON:
+		r.shape = shapeLines
+	case isJSON, isText, r.mode == ReplyOllama:
 		r.shape = shapeJSON
-	case strings.Contains(h.contentType, "wav"):
-		r.shape = shapeWAV
+	case r.mode == ReplySpeech, strings.HasPrefix(h.contentType, "audio/"):
+		r.shape = shapeAudio
+		r.audioOf(h.contentType + ";" + h.parameters)
 	default:
 		r.shape = shapeRaw
 	}
+}
+
+// audioOf returns the meter of the reply's audio, made at the first need.
+func (r *reply) audioOf(contentType string) *audioMeter {
+	if r.meter == nil {
+		r.meter = newAudioMeter(r.cfg, contentType, r.keep)
+	}
+	return r.meter
 }
 
 // data takes body bytes of the current read.
@@ -103,34 +128,52 @@ func (r *reply) data(b []byte) {
 			r.failed(run.StateInvalidOutput, "%v", err)
 			r.shape = shapeNone
 		}
-	case shapeWAV:
-		r.audio(r.wav.samples(b))
+	case shapeLines:
+		if err := r.lines.feed(b); err != nil {
+			r.failed(run.StateInvalidOutput, "%v", err)
+			r.shape = shapeNone
+		}
+	case shapeAudio:
+		r.raw("audio", r.meter.feed(r.nowNS, b))
 	case shapeRaw:
-		r.audio(len(b))
+		r.raw("content", len(b))
 	}
 }
 
-// audio adds n bytes of playable audio (any other raw body: of content). The bytes of one read are
-// one event, however the server cut its HTTP chunks: only the read has a time.
-func (r *reply) audio(n int) {
+// raw adds n bytes of a body without events of its own. The bytes of one read are one event, however
+// the server cut its HTTP chunks: only the read has a time.
+func (r *reply) raw(kind string, n int) {
 	if n == 0 {
 		return
 	}
-	kind := "audio"
-	if r.mode == ReplyAny && r.shape == shapeRaw {
-		kind = "content"
-	}
-	if ev := r.req.Events; len(ev) > 0 && ev[len(ev)-1].MonoNS == r.nowNS {
+	if ev := r.req.Events; len(ev) > 0 && ev[len(ev)-1].MonoNS == r.nowNS && ev[len(ev)-1].Kind == kind {
 		ev[len(ev)-1].Bytes += n
 		return
 	}
 	r.add(kind, n)
 }
 
+// text adds an event of text or reasoning, if there is any, with the tokens that came with it.
+func (r *reply) text(kind string, n, chars int) {
+	if n == 0 {
+		return
+	}
+	r.req.TextChars += int64(chars)
+	r.add(kind, n)
+	r.req.Events[len(r.req.Events)-1].Tokens, r.fresh = int(r.fresh), 0
+}
+
+// counted takes the server's count of completion tokens so far.
+func (r *reply) counted(n int64, from string) {
+	r.req.Tokens, r.req.TokensFrom = &n, from
+	r.fresh += max(n-r.tokens, 0)
+	r.tokens = max(n, r.tokens)
+}
+
 // add records one event at the current read.
 func (r *reply) add(kind string, n int) {
 	r.req.Events = append(r.req.Events, run.ReplyEvent{
-		MonoNS: r.nowNS, Kind: kind, Bytes: n, Coalesced: r.eventNS == r.nowNS,
+		MonoNS: r.nowNS, Kind: kind, Bytes: n, Coalesced: r.eventNS == r.nowNS, ReadLagNS: r.readLagNS,
 	})
 	r.eventNS = r.nowNS
 	switch kind {
@@ -151,14 +194,24 @@ func (r *reply) event(name string, data []byte) {
 		r.add("done", 0)
 		return
 	}
+	if r.mode == ReplyChat && name == "" && r.req.ReplyID != "" {
+		if n, chars, ok := plainChunk(data); ok {
+			r.text("content", n, chars)
+			return
+		}
+	}
+	if r.mode == ReplyAny && r.cfg.Client.Rule.isSet() && name != "error" {
+		r.byRule(data)
+		return
+	}
 	var c chunk
 	if err := json.Unmarshal(data, &c); err != nil {
-		if r.mode != ReplyChat && name != "error" {
+		if r.mode == ReplyAny && name != "error" {
 			r.add("content", len(data))
 			return
 		}
 		r.add("other", len(data))
-		r.failed(run.StateInvalidOutput, "event %d of the stream is no chat completion chunk", len(r.req.Events))
+		r.failed(run.StateInvalidOutput, "event %d of the stream is no chunk of this protocol", len(r.req.Events))
 		return
 	}
 	if name == "error" || c.isError() {
@@ -169,10 +222,19 @@ func (r *reply) event(name string, data []byte) {
 	r.take(&c, len(data))
 }
 
+// line takes one line of a stream of JSON objects.
+func (r *reply) line(data []byte) {
+	if r.mode == ReplyOllama {
+		r.ollama(data)
+		return
+	}
+	r.event("", data)
+}
+
 // engineFailed notes an error that the server stated, with its HTTP status (0: inside a 2xx reply).
 func (r *reply) engineFailed(status int, body []byte) {
 	text, code := errorText(body)
-	state := stateOf(status, code, text)
+	state := r.stateOf(status, code, text)
 	if status == 0 {
 		r.failed(state, "server: %s", text)
 		return
@@ -180,69 +242,91 @@ func (r *reply) engineFailed(status int, body []byte) {
 	r.failed(state, "HTTP %d: %s", status, text)
 }
 
-// take applies one chat completion chunk, or the one object of a reply that is not streamed.
-func (r *reply) take(c *chunk, size int) {
-	if r.req.ReplyID == "" && idShaped(c.ID) {
-		r.req.ReplyID = c.ID
-	}
-	if c.Usage != nil && c.Usage.CompletionTokens != nil {
-		r.req.Tokens = c.Usage.CompletionTokens
-	}
-	kind, n := c.kind()
-	if f := c.finish(); f != "" {
-		r.req.Finish = f
-		if f == "abort" || f == "error" {
-			r.failed(run.StateInvalidOutput, "server ended the reply with finish_reason %q", f)
-		}
-	}
-	if r.mode != ReplyChat && len(c.Choices) == 0 && kind == "other" {
-		kind, n = "content", size
-	}
-	r.add(kind, n)
-}
-
 // end judges a reply whose HTTP framing is complete. It is called once.
 func (r *reply) end() {
 	switch r.shape {
 	case shapeError:
-		if r.req.Status/100 == 2 {
-			r.engineFailed(0, r.buf)
-			return
+		status := r.req.Status
+		if status/100 == 2 {
+			status = 0
 		}
-		r.engineFailed(r.req.Status, r.buf)
+		r.engineFailed(status, r.buf)
+		return
 	case shapeSSE:
 		r.sse.end()
 		r.endOfStream()
+	case shapeLines:
+		r.lines.end()
+		r.endOfStream()
 	case shapeJSON:
 		r.endOfJSON()
-	case shapeWAV:
-		if r.wav.invalid {
-			r.failed(run.StateInvalidOutput, "audio/wav reply has no RIFF header")
-		}
+	}
+	if r.meter != nil {
+		r.endOfAudio()
 	}
 	if r.contents == 0 {
 		r.failed(run.StateInvalidOutput, "no content in the reply")
 	}
 }
 
+// endOfStream finds out whether the stream ended where it should: every protocol but a free one says
+// so.
 func (r *reply) endOfStream() {
-	if r.contents > 0 && r.mode == ReplyChat && !r.done && r.req.Finish == "" {
-		r.failed(run.StateInvalidOutput, "reply is truncated: the stream ended without finish_reason or [DONE]")
+	states := r.mode == ReplyChat || r.mode == ReplyText || r.mode == ReplyOllama || r.cfg.Client.Rule.End != ""
+	if r.contents > 0 && states && !r.done && r.req.Finish == "" {
+		r.failed(run.StateInvalidOutput, "reply is truncated: the stream ended without its end mark (finish_reason, [DONE], done)")
 	}
 }
 
+// endOfAudio judges the audio by itself. A reply without a sample, and one with fewer than declared,
+// is no valid output; other faults miss the quality gate.
+func (r *reply) endOfAudio() {
+	q := r.meter.end(r.req)
+	a := q.Audio
+	switch {
+	case r.meter.wav.invalid:
+		r.failed(run.StateInvalidOutput, "reply said to be WAV has no RIFF header")
+	case r.contents == 0:
+		r.failed(run.StateInvalidOutput, "no content in the reply: no sample of audio came")
+	case a.Declared != nil && *a.Samples < *a.Declared:
+		r.failed(run.StateInvalidOutput, "audio is truncated: %s", strings.Join(q.Why, "; "))
+	case q.Status == run.QualityFailed:
+		r.failed(run.StateQualityFailed, "audio: %s", strings.Join(q.Why, "; "))
+	}
+	r.req.Quality = q
+}
+
+// closeAudio gives the request the figures of whatever audio came.
+func (r *reply) closeAudio() {
+	if r.meter == nil {
+		return
+	}
+	if r.req.Quality == nil {
+		r.meter.end(r.req)
+	}
+	r.req.Audio = r.meter.audio
+}
+
 func (r *reply) endOfJSON() {
+	switch {
+	case r.mode == ReplyOllama:
+		r.ollama(r.buf)
+		return
+	case r.mode == ReplyAny && r.cfg.Client.Rule.isSet():
+		r.byRule(r.buf)
+		return
+	}
 	var c chunk
 	err := json.Unmarshal(r.buf, &c)
 	switch {
 	case err != nil && r.mode == ReplyAny && json.Valid(r.buf):
 		r.add("content", len(r.buf))
 	case err != nil:
-		r.failed(run.StateInvalidOutput, "reply is no JSON chat completion")
+		r.failed(run.StateInvalidOutput, "reply is no JSON object of this protocol")
 	case c.isError():
 		r.add("error", len(r.buf))
 		r.engineFailed(0, r.buf)
-	case r.mode == ReplyChat && r.stream:
+	case (r.mode == ReplyChat || r.mode == ReplyText) && r.stream:
 		r.failed(run.StateInvalidOutput, "a stream was asked for, the reply is one JSON object")
 	default:
 		r.take(&c, len(r.buf))

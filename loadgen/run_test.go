@@ -95,19 +95,20 @@ func TestOpenLoopCap(t *testing.T) {
 func TestOpenLoopKeepsItsSchedule(t *testing.T) {
 	s := newServer(t, okHandler)
 	c := chatConfig(s, 300)
-	c.Rate = 500
+	c.Rate, c.MaxLag = 500, DefaultMaxLag
 	p := mustPlan(t, c)
 	rs, sum, err := runAll(t, t.Context(), p)
 	if err != nil || sum.Success != 300 {
 		t.Fatalf("error %v, summary %+v", err, sum)
 	}
-	zero := *rs[0].PlannedNS - p.Item(1).OffsetNS
+	at := offsets(t, p)
+	zero := *rs[0].PlannedNS - at[0]
 	for i, r := range rs {
-		if *r.PlannedNS-zero != p.Item(i+1).OffsetNS || *r.SentNS < *r.PlannedNS || *r.DequeuedNS < *r.PlannedNS {
+		if *r.PlannedNS-zero != at[i] || *r.SentNS < *r.PlannedNS || *r.LagNS < 0 || *r.ConnectedNS > *r.SentNS {
 			t.Fatalf("request %d planned %d sent %d", i+1, *r.PlannedNS-zero, *r.SentNS-zero)
 		}
 	}
-	if a, want := *sum.AchievedRate, *sum.PlannedRate; math.Abs(a/want-1) > 0.05 {
+	if a, want := *sum.AchievedRate, *sum.PlannedRate; math.Abs(a/want-1) > 0.05 && sum.Generator.Valid {
 		t.Errorf("achieved %.1f/s of %.1f/s planned", a, want)
 	}
 	t.Logf("send lag p50 %.3f p99 %.3f max %.3f ms", *sum.SendLag.P50, *sum.SendLag.P99, *sum.SendLag.Max)
@@ -238,17 +239,17 @@ func TestDeadKeepAlive(t *testing.T) {
 				return !tc.closeIdle
 			})
 			p := mustPlan(t, chatConfig(s, 2))
-			x := &executor{plan: p, pool: newPool(p.url), results: make(chan *run.Request, 2)}
-			w := x.newWorker()
-			w.serve(t.Context(), 1)
-			if first := <-x.results; first.State != run.StateSuccess {
-				t.Fatalf("first: %q %q", first.State, first.Error)
+			x := &executor{plan: p, pool: newPool(&p.cfg, p.url), results: make(chan *run.Request, 2)}
+			w, first, second := x.newWorker(), item(t, p, 1), item(t, p, 2)
+			w.serve(t.Context(), newShot(x, &first))
+			if r := <-x.results; r.State != run.StateSuccess {
+				t.Fatalf("first: %q %q", r.State, r.Error)
 			}
 			if tc.closeIdle {
 				for x.pool.idle[0].alive() { // until the server's FIN is here
 				}
 			}
-			w.serve(t.Context(), 2)
+			w.serve(t.Context(), newShot(x, &second))
 			r := <-x.results
 			if r.State != tc.second || int(n.Load()) != tc.requests || *r.NewConn != tc.closeIdle {
 				t.Errorf("second: %q %q, %d requests at the server, new connection %v", r.State, r.Error, n.Load(), *r.NewConn)

@@ -2,10 +2,13 @@ package loadgen
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -153,6 +156,47 @@ func jsonReply(status int, body string) string {
 // okStream is a whole small streamed reply.
 func okStream() string {
 	return chunkedSSE + httpChunk(roleChunk+content("hi")+finishChunk+doneChunk) + lastChunk
+}
+
+// taken waits until the client has read all that was written to c, so that what is written next is
+// another read; false when the connection has gone. The kernel's table of sockets says so:
+// tx_queue of our end and rx_queue of the client's are both empty.
+func taken(c net.Conn) bool {
+	for range 200_000 {
+		table, err := os.ReadFile("/proc/net/tcp")
+		if err != nil {
+			return false
+		}
+		tx, okOurs := queue(table, c.LocalAddr(), c.RemoteAddr(), 0)
+		rx, okTheirs := queue(table, c.RemoteAddr(), c.LocalAddr(), 1)
+		if !okOurs || !okTheirs {
+			return false
+		}
+		if tx == 0 && rx == 0 {
+			return true
+		}
+		runtime.Gosched()
+	}
+	return false
+}
+
+// queue is tx_queue (0) or rx_queue (1) of one socket, as /proc/net/tcp has them.
+func queue(table []byte, local, remote net.Addr, which int) (int64, bool) {
+	key := []byte(hexAddr(local) + " " + hexAddr(remote) + " ")
+	for line := range bytes.SplitSeq(table, []byte("\n")) {
+		if i := bytes.Index(line, key); i >= 0 {
+			f := strings.Fields(string(line[i+len(key):]))
+			n, err := strconv.ParseInt(strings.Split(f[1], ":")[which], 16, 64)
+			return n, err == nil && f[0] != "06" // TIME_WAIT
+		}
+	}
+	return 0, false
+}
+
+func hexAddr(a net.Addr) string {
+	t := a.(*net.TCPAddr)
+	ip := t.IP.To4()
+	return fmt.Sprintf("%02X%02X%02X%02X:%04X", ip[3], ip[2], ip[1], ip[0], t.Port)
 }
 
 func write(c net.Conn, s string) {

@@ -2,159 +2,255 @@ package loadgen
 
 import (
 	"fmt"
-	"io"
-	"maps"
 	"math"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/stageline/stageline/collector/run"
 )
 
-// Dist is a distribution in milliseconds. Attempts that failed before they reached the measured
-// point count as infinitely late: a percentile that falls among them is unbounded, and null here.
+// Dist is a distribution over requests (over gaps and tokens where its name says so), in milliseconds
+// or in the unit of its name. Attempts that failed before they reached the measured point count as
+// infinitely late: a percentile that falls among them is unbounded, and null here. Requests to which
+// the figure does not apply, and those for which it is not known, are counted and in no percentile.
 type Dist struct {
-	N       int      `json:"n"`       // measured values
-	Missing int      `json:"missing"` // attempts that never reached the point
-	P50     *float64 `json:"p50"`
-	P90     *float64 `json:"p90"`
-	P95     *float64 `json:"p95"`
-	P99     *float64 `json:"p99"`
-	Max     *float64 `json:"max"`
+	N             int      `json:"n"`       // measured values
+	Missing       int      `json:"missing"` // attempts that never reached the point
+	NotApplicable int      `json:"not_applicable,omitempty"`
+	Unknown       int      `json:"unknown,omitempty"`
+	P50           *float64 `json:"p50"`
+	P90           *float64 `json:"p90"`
+	P95           *float64 `json:"p95"`
+	P99           *float64 `json:"p99"`
+	Max           *float64 `json:"max"`
+	Mean          *float64 `json:"mean"` // of the measured values; null when attempts are missing
+	CV            *float64 `json:"cv"`   // standard deviation ÷ mean of the measured values
 }
 
-// Summary is what one load amounted to. Warm-up requests are counted in Warmup alone. Latencies are
+// Summary is what one load amounted to. Warm-up requests are counted in Warmup alone, retries in
+// Retries: a planned request is one attempt group and counts once, by its last attempt. Latencies are
 // given from the actual send and, in open loop, from the planned send: the second includes the time
 // a request waited because the generator or its cap held it back.
 type Summary struct {
-	ScheduleHash string         `json:"schedule_sha256"`
-	Open         bool           `json:"open_loop"`
-	Stopped      bool           `json:"stopped_early"`
-	StartNS      int64          `json:"start_mono_ns"`
-	EndNS        int64          `json:"end_mono_ns"`
-	Warmup       int            `json:"warmup"`
-	Planned      int            `json:"planned"`
-	Sent         int            `json:"sent"`
-	Success      int            `json:"success"`
-	States       map[string]int `json:"states"`
-	NewConns     int            `json:"new_connections"`
-	Coalesced    int            `json:"coalesced_events"` // content events without a time of their own
+	ScheduleHash  string         `json:"schedule_sha256"`
+	Open          bool           `json:"open_loop"`
+	Stopped       bool           `json:"stopped_early"`
+	StartNS       int64          `json:"start_mono_ns"`
+	EndNS         int64          `json:"end_mono_ns"`
+	Warmup        int            `json:"warmup"`
+	Planned       int            `json:"planned"`
+	Sent          int            `json:"sent"`
+	Success       int            `json:"success"`
+	NotApplicable int            `json:"not_applicable"` // of a modality that the model lacks: no failure
+	Retries       int            `json:"retries"`        // attempts beyond the first
+	States        map[string]int `json:"states"`
+	NewConns      int            `json:"new_connections"`
+	Coalesced     int            `json:"coalesced_events"` // content events without a time of their own
 
 	PlannedRate  *float64 `json:"planned_rate"`  // of the schedule as drawn, per second
 	AchievedRate *float64 `json:"achieved_rate"` // sends per second between first and last send
+	Throughput   *float64 `json:"throughput"`    // successes per second from the first send to the last end
 
-	SendLag      Dist   `json:"send_lag_ms"`        // open loop: planned → sent; closed loop: taken up → sent
-	TTFTFromSend *Dist  `json:"ttft_from_send_ms"`  // null when the reply is not streamed
-	TTFTFromPlan *Dist  `json:"ttft_from_plan_ms"`  // open loop
-	JCTFromSend  *Dist  `json:"jct_from_send_ms"`   // to the end of the reply
-	JCTFromPlan  *Dist  `json:"jct_from_plan_ms"`   // open loop
-	ChunkGap     *Dist  `json:"chunk_gap_ms"`       // between reads with content, over all requests
-	ITL          *Dist  `json:"itl_ms_per_request"` // mean per token of one request: (last − first)/(tokens − 1)
-	FirstError   string `json:"first_error,omitempty"`
+	SendLag Dist `json:"send_lag_ms"` // open loop: planned → sent; closed loop: taken up → sent
+
+	FirstFromSend  *Dist `json:"first_content_from_send_ms"`
+	TTFTFromSend   *Dist `json:"ttft_from_send_ms"` // null when no reply is streamed text
+	TTFTFromPlan   *Dist `json:"ttft_from_plan_ms"` // open loop
+	AnswerFromSend *Dist `json:"first_answer_from_send_ms"`
+	AnswerFromPlan *Dist `json:"first_answer_from_plan_ms"`
+	TTFAFromSend   *Dist `json:"ttfa_from_send_ms"` // null when no audio is asked for
+	TTFAFromPlan   *Dist `json:"ttfa_from_plan_ms"`
+	JCTFromSend    *Dist `json:"jct_from_send_ms"` // to the end of the reply
+	JCTFromPlan    *Dist `json:"jct_from_plan_ms"` // open loop
+	TPOT           *Dist `json:"tpot_ms"`          // mean per token of one request
+	ITL            *Dist `json:"itl_ms"`           // by token, over all requests
+	ChunkGap       *Dist `json:"chunk_gap_ms"`     // between reads with content, over all requests
+	MaxGap         *Dist `json:"largest_chunk_gap_ms"`
+	GapCV          *Dist `json:"chunk_gap_cv"`
+	RTFFromSend    *Dist `json:"rtf_from_send"`
+	RTFFromPlan    *Dist `json:"rtf_from_plan"`
+	Underruns      *Dist `json:"underruns"`
+	Stall          *Dist `json:"stall_ms"`
+	LongestStall   *Dist `json:"longest_stall_ms"`
+
+	Goodput  *Goodput      `json:"goodput"` // null without an SLO
+	Layers   []Layer       `json:"layers"`
+	Compat   *Compat       `json:"compatibility_m1_m8"` // null without text
+	Verified []run.Quality `json:"verified_audio,omitempty"`
+
+	FirstError  string       `json:"first_error,omitempty"`
+	Generator   Generator    `json:"generator"` // whether the load was sent as planned
+	Definitions []Definition `json:"definitions"`
 }
 
-// series collects values in nanoseconds.
-type series struct {
-	ns      []int64
-	missing int
+// figures collects one figure over requests.
+type figures struct {
+	series
+	na, unknown int
+	square      float64
+}
+
+func (f *figures) take(v Figure) {
+	switch v.Standing {
+	case Known:
+		f.value(v.Value)
+	case Failed:
+		f.missing++
+	case NotApplicable:
+		f.na++
+	case Unknown:
+		f.unknown++
+	}
+}
+
+func (f *figures) value(v int64) {
+	f.series.add(v)
+	f.square += float64(v) * float64(v)
+}
+
+// dist is null for a figure that no request has.
+func (f *figures) dist() *Dist {
+	if f.n+f.missing+f.unknown == 0 {
+		return nil
+	}
+	d := f.series.dist()
+	d.NotApplicable, d.Unknown = f.na, f.unknown
+	if mean, ok := f.mean(); ok && f.missing == 0 {
+		ms := mean / 1e6
+		d.Mean = &ms
+	}
+	if mean, ok := f.mean(); ok && f.n > 1 && mean > 0 {
+		cv := math.Sqrt(max(0, f.square/float64(f.n)-mean*mean)) / mean
+		d.CV = &cv
+	}
+	return d
 }
 
 // tally builds a Summary request by request.
 type tally struct {
-	sum                 Summary
-	stream              bool
-	lag, gap, itl       series
-	ttftSend, ttftPlan  series
-	jctSend, jctPlan    series
+	sum       Summary
+	plan      *Plan
+	generator generatorTally
+	want      Expect
+	slo       *SLO
+	lag       series
+	all       [len(metrics)]figures
+	good      *goodTally
+	layers    *layerTally
+	compat    *compatTally
+	groups    map[string]int64 // first write of attempt groups that are not over
+
 	firstPlan, lastPlan int64
 	firstSent, lastSent int64
+	firstEnd, lastEnd   int64
 }
 
 func newTally(p *Plan, startNS int64) *tally {
-	return &tally{
+	c := &p.cfg
+	t := &tally{
 		sum:    Summary{ScheduleHash: p.ScheduleHash(), Open: p.Open(), StartNS: startNS, States: map[string]int{}},
-		stream: p.cfg.Stream || p.cfg.Reply != ReplyChat,
+		plan:   p,
+		want:   c.expects(),
+		slo:    &c.Client.SLO,
+		good:   newGoodTally(&c.Client.SLO),
+		compat: newCompatTally(c),
+		groups: map[string]int64{},
 	}
+	t.layers = newLayerTally(t.slo)
+	return t
 }
 
 func (t *tally) add(r *run.Request) {
 	s := &t.sum
+	t.generator.add(r)
 	if r.NewConn != nil && *r.NewConn {
 		s.NewConns++
 	}
 	if r.Class == classWarmup {
-		s.Warmup++
+		if !r.Retried {
+			s.Warmup++
+		}
 		return
 	}
+	if r.Attempt > 1 {
+		s.Retries++
+	}
+	if r.Retried {
+		if _, ok := t.groups[r.Group]; !ok && r.SentNS != nil {
+			t.groups[r.Group] = *r.SentNS
+		}
+		span(&t.firstSent, &t.lastSent, r.SentNS)
+		return
+	}
+	r = t.wholeGroup(r)
+	t.count(r)
+	m := Measure(r, t.want)
+	s.Coalesced += m.Coalesced
+	for i := range metrics {
+		if metrics[i].of != nil {
+			t.all[i].take(metrics[i].of(&m))
+		}
+	}
+	if done(r) {
+		for _, g := range m.Gaps {
+			t.all[metricGap].value(g)
+		}
+	}
+	t.all[metricITL].unknown += int(m.ITLStanding.unknown())
+	t.all[metricITL].na += int(m.ITLStanding.notApplicable())
+	for _, v := range m.ITLs {
+		t.all[metricITL].value(v)
+	}
+	t.good.add(r, &m)
+	t.layers.add(r, &m)
+	t.compat.add(r)
+}
+
+func (f Figure) unknown() int       { return count(f.Standing == Unknown) }
+func (f Figure) notApplicable() int { return count(f.Standing == NotApplicable) }
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// wholeGroup gives the last attempt of a group the first write of the group: waiting for another
+// attempt is part of the request's time.
+func (t *tally) wholeGroup(r *run.Request) *run.Request {
+	at, ok := t.groups[r.Group]
+	if !ok {
+		return r
+	}
+	delete(t.groups, r.Group)
+	whole := *r
+	whole.SentNS = &at
+	return &whole
+}
+
+func (t *tally) count(r *run.Request) {
+	s := &t.sum
 	s.Planned++
 	s.States[r.State]++
-	if r.State == run.StateSuccess {
+	switch {
+	case r.State == run.StateSuccess:
 		s.Success++
-	} else if s.FirstError == "" && r.State != run.StateClientCancelled {
+	case r.State == run.StateNotApplicable:
+		s.NotApplicable++
+	case s.FirstError == "" && r.State != run.StateClientCancelled:
 		s.FirstError = r.State + ": " + r.Error
 	}
 	span(&t.firstPlan, &t.lastPlan, r.PlannedNS)
-	if r.SentNS != nil {
-		s.Sent++
-		span(&t.firstSent, &t.lastSent, r.SentNS)
-		if r.PlannedNS != nil {
-			t.lag.between(r.PlannedNS, r.SentNS)
-		} else {
-			t.lag.between(r.DequeuedNS, r.SentNS)
-		}
+	span(&t.firstEnd, &t.lastEnd, r.EndNS)
+	if r.SentNS == nil {
+		return
 	}
-	t.latencies(r)
-	t.gaps(r)
-}
-
-// latencies counts a success with its values, a reply that the client itself abandoned only as far
-// as it came, and anything else as missing.
-func (t *tally) latencies(r *run.Request) {
-	ok, cancelled := r.State == run.StateSuccess, r.State == run.StateClientCancelled
-	switch {
-	case ok || cancelled && r.FirstNS != nil:
-		t.ttftSend.between(r.SentNS, r.FirstNS)
-		t.ttftPlan.between(r.PlannedNS, r.FirstNS)
-	case !cancelled:
-		t.ttftSend.missing++
-		t.ttftPlan.missing++
-	}
-	switch {
-	case ok:
-		t.jctSend.between(r.SentNS, r.EndNS)
-		t.jctPlan.between(r.PlannedNS, r.EndNS)
-		if r.Tokens != nil && *r.Tokens > 1 && *r.LastNS > *r.FirstNS {
-			t.itl.ns = append(t.itl.ns, (*r.LastNS-*r.FirstNS)/(*r.Tokens-1))
-		}
-	case !cancelled:
-		t.jctSend.missing++
-		t.jctPlan.missing++
-	}
-}
-
-// gaps takes the times between successive reads that completed content; events of one read have no
-// gap between them.
-func (t *tally) gaps(r *run.Request) {
-	last := int64(0)
-	for i := range r.Events {
-		e := &r.Events[i]
-		if e.Kind != "content" && e.Kind != "reasoning" && e.Kind != "audio" {
-			continue
-		}
-		if e.MonoNS == last {
-			t.sum.Coalesced++
-			continue
-		}
-		if last != 0 && r.State == run.StateSuccess {
-			t.gap.ns = append(t.gap.ns, e.MonoNS-last)
-		}
-		last = e.MonoNS
-	}
-}
-
-func (s *series) between(from, to *int64) {
-	if from != nil && to != nil {
-		s.ns = append(s.ns, *to-*from)
+	s.Sent++
+	span(&t.firstSent, &t.lastSent, r.SentNS)
+	if r.PlannedNS != nil {
+		t.lag.between(r.PlannedNS, r.SentNS)
+	} else {
+		t.lag.between(r.DequeuedNS, r.SentNS)
 	}
 }
 
@@ -168,21 +264,6 @@ func span(first, last, at *int64) {
 	*last = max(*last, *at)
 }
 
-// dist takes percentiles by nearest rank over values and missing ones together.
-func (s *series) dist() *Dist {
-	slices.Sort(s.ns)
-	total := len(s.ns) + s.missing
-	at := func(q float64) *float64 {
-		i := int(math.Ceil(q*float64(total))) - 1
-		if i < 0 || i >= len(s.ns) {
-			return nil
-		}
-		ms := float64(s.ns[i]) / 1e6
-		return &ms
-	}
-	return &Dist{N: len(s.ns), Missing: s.missing, P50: at(.5), P90: at(.9), P95: at(.95), P99: at(.99), Max: at(1)}
-}
-
 func rate(n int, first, last int64) *float64 {
 	if n < 2 || last <= first {
 		return nil
@@ -194,75 +275,59 @@ func rate(n int, first, last int64) *float64 {
 func (t *tally) summary(endNS int64) Summary {
 	s := t.sum
 	s.EndNS = endNS
+	s.Generator = t.generator.result(t.plan)
 	s.AchievedRate = rate(s.Sent, t.firstSent, t.lastSent)
-	s.SendLag = *t.lag.dist()
-	s.JCTFromSend = t.jctSend.dist()
-	if t.stream {
-		s.TTFTFromSend, s.ChunkGap, s.ITL = t.ttftSend.dist(), t.gap.dist(), t.itl.dist()
+	seconds := 0.0
+	if t.firstSent != 0 && t.lastEnd > t.firstSent {
+		seconds = float64(t.lastEnd-t.firstSent) / 1e9
+		v := float64(s.Success) / seconds
+		s.Throughput = &v
 	}
+	s.SendLag = *t.lag.dist()
 	if s.Open {
 		s.PlannedRate = rate(s.Planned, t.firstPlan, t.lastPlan)
-		s.JCTFromPlan = t.jctPlan.dist()
-		if t.stream {
-			s.TTFTFromPlan = t.ttftPlan.dist()
-		}
 	}
+	for i := range metrics {
+		*metrics[i].into(&s) = t.all[i].dist()
+	}
+	s.Goodput = t.good.result(s.Open, seconds)
+	s.Layers = t.layers.result(s.Open, seconds)
+	s.Compat = t.compat.result()
+	s.Definitions = s.definitions()
 	return s
 }
 
-// Text writes the summary as a table; every percentile stands beside its n.
-func (s *Summary) Text(w io.Writer) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(tw, "requests\tplanned %d, sent %d, success %d", s.Planned, s.Sent, s.Success)
-	if s.Warmup > 0 {
-		fmt.Fprintf(tw, " (and %d warm-up)", s.Warmup)
-	}
-	if s.Stopped {
-		fmt.Fprint(tw, ", stopped early")
-	}
-	fmt.Fprintln(tw)
-	for _, st := range slices.Sorted(maps.Keys(s.States)) {
-		fmt.Fprintf(tw, "  %s\t%d\n", st, s.States[st])
-	}
-	if s.FirstError != "" {
-		fmt.Fprintf(tw, "first error\t%s\n", s.FirstError)
-	}
-	fmt.Fprintf(tw, "rate\tplanned %s/s, achieved %s/s\n", orNone(s.PlannedRate), orNone(s.AchievedRate))
-	if s.Coalesced > 0 {
-		fmt.Fprintf(tw, "coalesced\t%d content events shared a read with the one before: no gap of their own\n", s.Coalesced)
-	}
-	fmt.Fprintln(tw, "\nms\tn\tfailed\tp50\tp90\tp95\tp99\tmax")
-	lag := "send lag (plan → sent)"
-	if !s.Open {
-		lag = "send lag (taken up → sent)"
-	}
-	s.SendLag.row(tw, lag)
-	s.TTFTFromSend.row(tw, "TTFT from send")
-	s.TTFTFromPlan.row(tw, "TTFT from plan")
-	s.JCTFromSend.row(tw, "JCT from send")
-	s.JCTFromPlan.row(tw, "JCT from plan")
-	s.ChunkGap.row(tw, "chunk gap")
-	s.ITL.row(tw, "time per token, a request")
-	return tw.Flush()
-}
+// NotApplicableOnly says whether the load had nothing to measure: the model lacks what it asks for.
+func (s *Summary) NotApplicableOnly() bool { return s.Planned > 0 && s.NotApplicable == s.Planned }
 
-func (d *Dist) row(w io.Writer, name string) {
-	if d == nil || d.N+d.Missing == 0 {
-		return
-	}
-	cell := func(v *float64) string {
-		if v == nil {
-			return "unbounded"
-		}
-		return fmt.Sprintf("%.3f", *v)
-	}
-	fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", name, d.N, d.Missing,
-		cell(d.P50), cell(d.P90), cell(d.P95), cell(d.P99), cell(d.Max))
-}
-
-func orNone(v *float64) string {
-	if v == nil {
+// outcome is the success rate's denominator in words.
+func (s *Summary) outcome() string {
+	n := s.Planned - s.NotApplicable
+	if n == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.4g", *v)
+	return fmt.Sprintf("%.2f %% of %d", float64(s.Success)/float64(n)*100, n)
+}
+
+// Definition is what a name in the summary means.
+type Definition struct {
+	Name    string `json:"name"`
+	Meaning string `json:"meaning"`
+}
+
+func (s *Summary) definitions() []Definition {
+	out := slices.Clone(commonDefinitions)
+	for i := range metrics {
+		d := metrics[i].text
+		if *metrics[i].into(s) != nil && d != "" {
+			out = append(out, Definition{metrics[i].name, d})
+		}
+	}
+	if s.Goodput != nil {
+		out = append(out, Definition{"goodput", "requests that keep every bound of the SLO; one to which a bound does not apply, or for which it is not known, is not judged and no pass"})
+	}
+	if s.Compat != nil {
+		out = append(out, compatDefinitions...)
+	}
+	return out
 }

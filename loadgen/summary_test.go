@@ -49,12 +49,12 @@ func TestGapsAndTokenTime(t *testing.T) {
 	if g := s.ChunkGap; g.N != 2 || *g.P50 != 200 || *g.Max != 200 || s.Coalesced != 1 {
 		t.Errorf("gaps %+v, coalesced %d; want two of 200 ms and one coalesced", g, s.Coalesced)
 	}
-	if s.ITL.N != 1 || *s.ITL.P50 != 100 {
-		t.Errorf("time per token %+v, want 100 ms", s.ITL)
+	if s.TPOT.N != 1 || *s.TPOT.P50 != 100 {
+		t.Errorf("time per token %+v, want 100 ms", s.TPOT)
 	}
 	// One token has no time between tokens.
 	tl.add(&run.Request{State: run.StateSuccess, SentNS: at(1), FirstNS: at(2), LastNS: at(2), EndNS: at(3), Tokens: at(1)})
-	if s = tl.summary(0); s.ITL.N != 1 {
-		t.Errorf("a one-token reply has a time per token: %+v", s.ITL)
+	if s = tl.summary(0); s.TPOT.N != 1 || s.TPOT.NotApplicable != 1 {
+		t.Errorf("a one-token reply has a time per token: %+v", s.TPOT)
 	}
 }

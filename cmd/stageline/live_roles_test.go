@@ -17,7 +17,9 @@ import (
 // liveRole names what a copy of the test program is to be instead of running tests.
 const liveRole = "STAGELINE_LIVE_ROLE"
 
-var liveRoles = map[string]func(){"quoting": beQuoting, "keeper": beKeeper, "worker": beWorker}
+var liveRoles = map[string]func(){
+	"quoting": beQuoting, "keeper": beKeeper, "worker": beWorker, "mock": beMock, "load": beLoad,
+}
 
 // beQuoting is an engine whose replies and errors repeat what the request said. It prints its URL.
 func beQuoting() {

@@ -43,7 +43,7 @@ func TestLoadWritesRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, notes bytes.Buffer
-	args := []string{"-u", chatServer(t), "--rate", "500", "-n", "10", "--warmup", "2", "--id-prefix", "t", "--prompts", prompts, "-o", dir, "--json"}
+	args := []string{"-u", chatServer(t), "--rate", "500", "-n", "10", "--warmup", "2", "--id-prefix", "t", "--prompts", prompts, "-o", dir, "--json", "--max-lag", "0"}
 	if err := runLoad(t.Context(), args, &out, &notes); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestLoadWritesRequests(t *testing.T) {
 
 func TestLoadText(t *testing.T) {
 	var out bytes.Buffer
-	err := runLoad(t.Context(), []string{"-u", chatServer(t), "-c", "2", "-n", "3", "--id-prefix", "t"}, &out, io.Discard)
+	err := runLoad(t.Context(), []string{"-u", chatServer(t), "-c", "2", "-n", "3", "--id-prefix", "t", "--max-lag", "0"}, &out, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

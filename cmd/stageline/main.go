@@ -41,6 +41,11 @@ var commands = []command{
 	{"accuracy", "compare a report with the truth that an engine logged itself", runAccuracy},
 }
 
+// unlisted are commands that other commands and scripts use.
+var unlisted = []command{
+	{"mock", "server of known times, to certify load generators", runMock},
+}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal ends the work in order; with the handler gone, a second one kills.
@@ -75,9 +80,11 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 }
 
 func find(name string) *command {
-	for i := range commands {
-		if commands[i].name == name {
-			return &commands[i]
+	for _, list := range [][]command{commands, unlisted} {
+		for i := range list {
+			if list[i].name == name {
+				return &list[i]
+			}
 		}
 	}
 	return nil

@@ -49,7 +49,9 @@ func profileRun(ctx context.Context, o profileOptions, stderr io.Writer) (loadge
 	if o.Attached != nil {
 		o.Attached()
 	}
+	makeRoom()
 	sum, errLoad := loadgen.Run(ctx, plan, func(r *run.Request) { _ = rec.w.Request(r) }) // its error is kept for Close
+	errLoad = errors.Join(errLoad, writeVerified(rec.w, &sum))
 	quiet, cancel := context.WithTimeout(context.Background(), settle)
 	rec.wait(quiet)
 	cancel()
@@ -93,6 +95,9 @@ func runProfile(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return err
 	}
 	fmt.Fprintf(stderr, "stageline: %d of %d requests succeeded; run in %s\n", sum.Success, sum.Planned, ro.OutDir)
+	for _, why := range sum.Generator.Because {
+		fmt.Fprintf(stderr, "stageline: the load is invalid: %s\n", why)
+	}
 	r, err := rf.analyse(ro.OutDir)
 	if err != nil {
 		return err
@@ -100,7 +105,7 @@ func runProfile(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err := rf.write(stdout, r); err != nil {
 		return err
 	}
-	if sum.Success == 0 && sum.Planned > 0 {
+	if sum.Success == 0 && sum.Planned > 0 && !sum.NotApplicableOnly() {
 		return fmt.Errorf("none of %d requests to %s succeeded: %s", sum.Planned, withoutQuery(lc.URL), sum.FirstError)
 	}
 	return rf.judge(r)

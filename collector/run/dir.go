@@ -21,6 +21,7 @@ const (
 	FileEvents     = "events.jsonl"
 	FileExperiment = "experiment.yaml"
 	FileTopology   = "topology.json"
+	FileQuality    = "quality.jsonl"
 	FileStdout     = "stdout.log"
 	FileStderr     = "stderr.log"
 	FileSums       = "SHA256SUMS"

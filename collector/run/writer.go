@@ -34,7 +34,8 @@ type Writer struct {
 	metaMu sync.Mutex
 	meta   Metadata
 
-	req requestLog
+	req     requestLog
+	quality qualityLog
 }
 
 // Create makes a run directory (0700) and takes it for this process. dir must be absent or empty.
@@ -179,7 +180,11 @@ func (w *Writer) Request(r *Request) error {
 	if err != nil {
 		return fmt.Errorf("encode request %q: %w", r.ID, err)
 	}
-	return w.req.add(line)
+	err = w.req.add(line)
+	if r.Quality != nil {
+		err = errors.Join(err, w.Quality(r.Quality))
+	}
+	return err
 }
 
 // UpdateMeta changes metadata.json atomically. change may be nil and must not call the Writer.
@@ -267,7 +272,7 @@ func (w *Writer) Close() error {
 	}
 	w.mu.Unlock()
 	requests, e := w.req.close()
-	err = errors.Join(err, e)
+	err = errors.Join(err, e, w.quality.close())
 	if requests.N > 0 {
 		info.Lost = append(info.Lost, requests)
 	}

@@ -78,6 +78,8 @@ type chain struct {
 	on            bool
 	hits, aligned int
 	fit           int
+	tail          bool // the last frame ends its message, in a call still to come
+	long          bool // and has a 64-bit length and a body that fits
 }
 
 // Frames in a row, and calls that end with one, before an opaque stream is taken for framed.
@@ -102,13 +104,26 @@ func (s *stream) chain(g *segment) decoder {
 		if !c.on || c.next < g.pos {
 			*c = chain{f: c.f, on: true, next: g.pos}
 		}
+		proved := c.arrived(g)
 		c.follow(g)
-		if c.on && c.next == g.end && c.hits >= chainHits && c.aligned >= chainAligned && (c.fit > 0 || !c.f.fit) {
+		proved = proved || c.hits >= chainHits && c.aligned >= chainAligned && (c.fit > 0 || !c.f.fit)
+		if proved && c.on && c.next == g.end {
 			s.guesses = confirmAfter
 			return &framed{f: c.f}
 		}
 	}
 	return nil
+}
+
+// arrived notes that a frame which began in an earlier call ends with this one. That a 64-bit number
+// was the way there is no chance.
+func (c *chain) arrived(g *segment) (proved bool) {
+	if !c.on || !c.tail || c.next != g.end {
+		return false
+	}
+	c.aligned++
+	c.tail = false
+	return c.long
 }
 
 func (c *chain) follow(g *segment) {
@@ -119,7 +134,8 @@ func (c *chain) follow(g *segment) {
 			c.on = false
 			return
 		}
-		if c.f.fits(h, b[h.size:]) {
+		fit := c.f.fits(h, b[h.size:])
+		if fit {
 			c.fit++
 		}
 		c.next += uint64(h.size) + h.body
@@ -131,5 +147,7 @@ func (c *chain) follow(g *segment) {
 		if c.next == g.end && !h.more {
 			c.aligned++
 		}
+		c.tail = c.next > g.end && !h.more
+		c.long = c.f == zmtpFraming && h.size == 9 && fit
 	}
 }

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/stageline/stageline/collector/run"
@@ -56,5 +58,42 @@ func TestGreetingInTwoWrites(t *testing.T) {
 	}
 	if n := len(f.out.msgs); n != 4 {
 		t.Errorf("%d messages, want a greeting and READY each way: %v", n, rows)
+	}
+}
+
+// A message that is read in more calls than are held while the protocol is unknown leaves its stream
+// opaque; the next one of its kind proves the framing by where its 64-bit length leads.
+func TestLongFramesInManyCalls(t *testing.T) {
+	const size = 70_000
+	body := append([]byte("\x82\xa4type\xa3add\xa4data\xc6\x00\x01\x11\x70"), make([]byte, size)...)
+	msg := append([]byte{1, 1, 0, 2}, binary.BigEndian.AppendUint64(nil, uint64(len(body)))...)
+	msg = append(msg, body...)
+	s := &sink{t: t}
+	c := NewConn(&run.Endpoint{ID: 1, Transport: run.TransportUnix}, testRules, NewIDSet(), s)
+	var pos uint64
+	now := int64(10)
+	for range 5 {
+		for at := 0; at < len(msg); at += 8192 {
+			n := min(8192, len(msg)-at)
+			seen := min(n, 1024)
+			if pos < uint64(len(msg)) {
+				seen = n // as long as nothing is known of an endpoint, its calls are captured whole
+			}
+			c.Feed(2, &Chunk{Pos: pos, Len: uint64(n), Data: msg[at : at+seen], EnterNS: now, ExitNS: now + 5, TGID: 1, TID: 1})
+			pos, now = pos+uint64(n), now+10
+		}
+		now += 2 * int64(BurstIdle)
+		c.Expire(now)
+	}
+	c.Close(now)
+	var got []string
+	for _, m := range s.msgs {
+		got = append(got, m.Proto)
+		if m.Proto == "zmtp" && (m.Type != "add" || m.End-m.Pos != uint64(len(msg))) {
+			t.Errorf("%+v", m)
+		}
+	}
+	if want := []string{"burst", "zmtp", "zmtp", "zmtp", "zmtp"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

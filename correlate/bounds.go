@@ -115,6 +115,7 @@ func (w *window) place(v *Visit, j job) {
 	w.stepped(j, &ready, &start, &finish)
 	finish.lo = max(finish.lo, min(start.lo, finish.hi))
 	start.ns = min(start.ns, max(start.lo, finish.ns))
+	ready.ns = min(ready.ns, max(ready.lo, start.ns)) // each on its own, estimates may cross
 	v.Ready, v.Start, v.Finish = ready.point(), start.point(), finish.point()
 	passed := w.passedOn(ready)
 	w.runnable(&v.Ready, passed, []uint32{w.role.io})

@@ -387,21 +387,9 @@ func (w *window) after(s, ready, first interval) interval {
 	if z := w.lastResult(ready.lo, first.lo-1); z.enter != 0 {
 		s.lo = max(s.lo, compute.userAt(z.exit, writeCall))
 	}
-	if y.enter != 0 && w.role.courier == 0 { // a courier that is awake hears of results that nothing shows
+	if y.enter != 0 && w.role.courier == 0 && !w.unsignalled(y.enter) { // a courier that is awake hears of results that nothing shows
 		s.ns = max(s.ns, compute.userAt(y.exit, writeCall))
 		s.hi = max(s.ns, min(s.hi, w.begunBy(compute, s.ns)))
 	}
 	return s
-}
-
-// pastLocks moves on over waits for a lock that follow a wake-up within 60 µs.
-func (w *window) pastLocks(t *thread, in int64) int64 {
-	for range 16 {
-		o, ok := t.nextOff(in, in+lockGapNS, func(o run.OffCPU) bool { return o.State == run.OffSleep })
-		if !ok || o.Call != callFutex || !w.p.isLock(o.Arg0, w.role.loop) {
-			return in
-		}
-		in = o.InNS
-	}
-	return in
 }

@@ -26,10 +26,10 @@ func (w *window) finish(ready interval, h *hop, anchor int64) interval {
 			sent = min(anchor, max(s.WakeNS, s.OutNS))
 		}
 	}
-	var own int64
+	var r round
 	if s, ok := w.p.thread(w.role.loop).lastOff(ready.lo, sent, loopSleep); ok {
 		f.lo = max(f.lo, s.OutNS)
-		own = w.inOrder(h, s.OutNS, anchor)
+		r = w.roundOf(h, s.OutNS, anchor)
 		// What is handed to a loop that sleeps is signalled at once.
 		if y, by := w.firstSignal(s.OutNS, f.hi); y != 0 && s.WakeNS >= y {
 			f.lo = max(f.lo, w.handedSince(w.p.thread(by), y))
@@ -45,19 +45,37 @@ func (w *window) finish(ready interval, h *hop, anchor int64) interval {
 			}
 		}
 	}
-	if z, ok := w.wentIdle(ready.hi, anchor); ok && z >= f.lo && z < f.hi {
-		f.hi = z
+	if z, again := w.wentIdle(ready.hi, anchor); z >= f.lo && z < f.hi && z != 0 {
+		if !again {
+			f.hi = z
+		}
 		if f.rule == "output sent" {
 			f.ns, f.rule = z, "compute went idle"
 		}
 	}
-	if own >= f.lo && own != 0 {
-		f.lo, f.ns, f.hi, f.rule = max(f.lo, min(own, w.handedSince(w.p.thread(w.role.compute[0]), own))), own, own, "compute signalled, in order"
-	} else if y := w.lastSignal(f.lo, f.hi); y != 0 {
-		f.ns, f.rule = y, "compute signalled"
-	}
+	w.inRound(&f, r)
 	f.ns = min(max(f.ns, f.lo), f.hi)
 	return f
+}
+
+// inRound bounds a result by the signals of its round.
+func (w *window) inRound(f *interval, r round) {
+	var own int64
+	if r.place < r.before {
+		own = r.signals[r.place].enter
+	}
+	switch {
+	case r.silent && own >= f.lo && own != 0:
+		f.ns, f.hi, f.rule = min(own, f.hi), min(own, f.hi), ruleSharedSignal
+	case r.silent:
+		f.rule = ruleSilent
+	case r.sure && own >= f.lo:
+		f.lo, f.ns, f.hi, f.rule = max(f.lo, min(own, w.handedSince(w.p.thread(w.role.compute[0]), own))), own, own, "compute signalled, in order"
+	default:
+		if y := w.lastSignal(f.lo, f.hi); y != 0 {
+			f.ns, f.rule = y, "compute signalled"
+		}
+	}
 }
 
 // sender is the thread that sent a result: not the one that receives where the loop itself reads
@@ -91,8 +109,11 @@ func (w *window) fetched(ready interval, h *hop, anchor int64) interval {
 	} else { // handed over before the courier waited for it
 		f.lo, f.ns, f.hi, f.rule = max(f.lo, w.unbroken(before)), y, y, "courier signalled"
 	}
-	if z, ok := w.wentIdle(ready.hi, anchor); ok && z >= f.lo && z < f.hi {
-		f.hi, f.ns, f.rule = z, z, "compute went idle"
+	if z, again := w.wentIdle(ready.hi, anchor); z >= f.lo && z < f.hi && z != 0 {
+		f.ns, f.rule = z, "compute went idle"
+		if !again {
+			f.hi = z
+		}
 	}
 	f.hi = max(f.hi, f.lo)
 	f.ns = min(max(f.ns, f.lo), f.hi)
@@ -106,7 +127,7 @@ func (w *window) soonest(f, start interval) interval {
 		return f
 	}
 	from := max(start.ns, f.lo)
-	if z, ok := w.wentIdle(from, f.ns); ok {
+	if z, _ := w.wentIdle(from, f.ns); z != 0 {
 		f.ns, f.rule = z, "compute went idle"
 	}
 	if o, ok := w.p.thread(w.role.courier).nextOff(from-maxLookNS, f.ns, func(o run.OffCPU) bool {
@@ -121,7 +142,7 @@ func (w *window) soonest(f, start interval) interval {
 // results before it came before it began this request, and its own, or one for a result after it,
 // not before the hand-over. Where each result is signalled the first one after the start is its own.
 func (w *window) bySignals(f, start interval) interval {
-	if w.role.courier != 0 || len(w.role.compute) != 1 || w.role.compute[0] == w.role.loop || start.hi == 0 {
+	if f.rule == ruleSilent || f.rule == ruleSharedSignal || w.role.courier != 0 || len(w.role.compute) != 1 || w.role.compute[0] == w.role.loop || start.hi == 0 {
 		return f
 	}
 	x := &w.p.roles
@@ -135,7 +156,7 @@ func (w *window) bySignals(f, start interval) interval {
 		return f
 	}
 	f.hi, f.ns = y, min(f.ns, y)
-	if own, by := w.firstSignal(start.hi, y); own != 0 && x.signalsAlways() {
+	if own, by := w.firstSignal(start.lo, y); own != 0 && x.signalsAlways() {
 		f.lo = max(f.lo, min(w.handedSince(w.p.thread(by), own), f.ns))
 	}
 	return f
@@ -145,7 +166,7 @@ func (w *window) bySignals(f, start interval) interval {
 // signalled, its own signal is the last before it was sent, unless the next follows so closely that
 // the loop may have taken the result before it was signalled.
 func (w *window) lastBySignals(f interval) interval {
-	if w.role.courier != 0 || len(w.role.compute) != 1 || w.role.compute[0] == w.role.loop || !w.p.roles.signalsAlways() {
+	if f.rule == ruleSilent || f.rule == ruleSharedSignal || w.role.courier != 0 || len(w.role.compute) != 1 || w.role.compute[0] == w.role.loop || !w.p.roles.signalsAlways() {
 		return f
 	}
 	y := w.lastSignal(f.lo, f.hi)
@@ -166,18 +187,15 @@ func (w *window) handOver(o run.OffCPU) bool {
 
 // couriered is when the courier last signalled to the loop by ns, and when it did so before that.
 func (w *window) couriered(ns int64) (last, before int64) {
-	gave := w.p.thread(w.role.courier).gave
-	for i := len(gave) - 1; i >= 0; i-- {
-		if gave[i].enter > ns || w.p.roles.takes[tidEP{w.role.loop, gave[i].ep}] == 0 {
-			continue
-		}
-		if last != 0 {
-			return last, gave[i].enter
-		}
-		last = gave[i].enter
+	courier := w.p.thread(w.role.courier)
+	if last = courier.lastGiven(0, ns, w.hears).enter; last == 0 {
+		return 0, 0
 	}
-	return last, 0
+	return last, courier.lastGiven(0, last-1, w.hears).enter
 }
+
+// hears reports that the loop reads what a signal is written to.
+func (w *window) hears(s signal) bool { return w.p.roles.takes[tidEP{w.role.loop, s.ep}] != 0 }
 
 // passed is the earliest moment at which the loop can have given h to the I/O thread that sent it by
 // anchor: that one sends all it has before it sleeps, and the loop wakes it only when it sleeps.
@@ -216,15 +234,16 @@ func (w *window) unbroken(ns int64) (lo int64) {
 	return lo
 }
 
-// wentIdle is when a lone compute thread first had nothing left to do in [lo, hi].
-func (w *window) wentIdle(lo, hi int64) (int64, bool) {
+// wentIdle is when a lone compute thread first had nothing left to do in [lo, hi]; 0 where it had not.
+// Again: the loop gave it work anew by hi, perhaps this request, if the loop had held that back.
+func (w *window) wentIdle(lo, hi int64) (ns int64, again bool) {
 	if len(w.role.compute) != 1 || w.role.compute[0] == w.role.loop {
 		return 0, false
 	}
-	z, ok := w.p.thread(w.role.compute[0]).nextOff(lo, hi, func(o run.OffCPU) bool {
+	z, _ := w.p.thread(w.role.compute[0]).nextOff(lo, hi, func(o run.OffCPU) bool {
 		return w.idle(o) && !(o.Call == callFutex && w.p.shared(o.Arg0))
 	})
-	return z.OutNS, ok
+	return z.OutNS, z.WakeNS <= hi
 }
 
 // lastSignal is when lastResult was signalled, or 0.
@@ -244,18 +263,10 @@ func (w *window) lastResult(lo, hi int64) (last signal) {
 		if tid == w.role.loop {
 			return signal{}
 		}
-		gave := w.p.thread(tid).gave // by enter: only those in [lo, hi] are looked at
-		taken := func(s signal) bool { return w.p.roles.takes[tidEP{w.role.loop, s.ep}] != 0 }
-		var s signal
-		for i := sort.Search(len(gave), func(i int) bool { return gave[i].enter > hi }) - 1; i >= 0 && gave[i].enter >= max(lo, s.enter); i-- {
-			if taken(gave[i]) {
-				s, writes = gave[i], true
-			}
-		}
-		if s.enter > last.enter {
+		writes = writes || w.p.gaveTo(tid, w.role.loop) > 0
+		if s := w.p.thread(tid).lastGiven(lo, hi, w.hears); s.enter > last.enter {
 			last = s
 		}
-		writes = writes || slices.ContainsFunc(gave, taken)
 	}
 	if writes {
 		return last

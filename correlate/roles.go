@@ -1,6 +1,7 @@
 package correlate
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/stageline/stageline/collector/run"
@@ -93,13 +94,13 @@ func (x *process) receiver() uint32 {
 	if io == 0 {
 		return busiest(x.roles.sendIDs)
 	}
-	best := io
+	passing := map[uint32]int{}
 	for tid, n := range x.roles.recvIDs {
-		if tid != io && x.gaveTo(tid, io)*2 >= n && n > 2 && x.gaveTo(io, tid) > 2 && (best == io || n > x.roles.recvIDs[best]) {
-			best = tid
+		if tid != io && x.gaveTo(tid, io)*2 >= n && n > 2 && x.gaveTo(io, tid) > 2 {
+			passing[tid] = n
 		}
 	}
-	return best
+	return cmp.Or(busiest(passing), io)
 }
 
 // workers are the threads that a loop hands work to or takes results from: those that it wakes or

@@ -94,7 +94,7 @@ func (s *stepping) prior() int64 {
 // courier, by its own signal, or by going idle where it does one job at a time.
 func (s *stepping) ending(end *interval) {
 	told := end.rule == "courier woken" || end.rule == "compute signalled" ||
-		s.kind == stepsSerial && (s.w.role.courier == 0 || end.rule == "compute went idle")
+		s.kind == stepsSerial && end.rule != ruleSilent && (s.w.role.courier == 0 || end.rule == "compute went idle")
 	sure := s.from == s.to || s.kind == stepsShared
 	slept := s.steps[s.at+s.more].InNS
 	if sure && !told || end.ns < slept || s.next(s.at, end.ns) {

@@ -85,3 +85,15 @@ func writeCall(c int32) bool { return slices.Contains([]int32{1, 18, 20, 44, 46,
 
 // sameCall accepts one call.
 func sameCall(want int32) func(int32) bool { return func(c int32) bool { return c == want } }
+
+// pastLocks moves on over waits for a lock that follow a wake-up within 60 µs.
+func (w *window) pastLocks(t *thread, in int64) int64 {
+	for range 16 {
+		o, ok := t.nextOff(in, in+lockGapNS, func(o run.OffCPU) bool { return o.State == run.OffSleep })
+		if !ok || o.Call != callFutex || !w.p.isLock(o.Arg0, w.role.loop) {
+			return in
+		}
+		in = o.InNS
+	}
+	return in
+}

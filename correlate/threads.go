@@ -190,6 +190,18 @@ func (t *thread) lastOff(from, ns int64, ok func(run.OffCPU) bool) (run.OffCPU, 
 	return run.OffCPU{}, false
 }
 
+// lastGiven is the last signal that the thread gave in [lo, hi] and that ok accepts; zero where there is
+// none.
+func (t *thread) lastGiven(lo, hi int64, ok func(signal) bool) signal {
+	i := sort.Search(len(t.gave), func(i int) bool { return t.gave[i].enter > hi })
+	for i--; i >= 0 && t.gave[i].enter >= lo; i-- {
+		if ok(t.gave[i]) {
+			return t.gave[i]
+		}
+	}
+	return signal{}
+}
+
 // afterCPU is the moment at which a thread has run for cpu ns since from.
 func afterCPU(t *thread, from, cpu int64) int64 {
 	at := from

@@ -47,6 +47,6 @@ func textSuspects(w io.Writer, n *diagnose.Numbers) {
 	t.write(w)
 	fmt.Fprintf(w, "  means per request on the critical paths of %d requests; %s of their time is unexplained\n", n.Requests, share(n.Unexplained))
 	if n.Support.Known() {
-		fmt.Fprintf(w, "  the verdict's leads in both halves of the requests and in %s of resamples\n", share(n.Support))
+		fmt.Fprintf(w, "  it leads in both halves of the requests and in %s of their resamples\n", share(n.Support))
 	}
 }

@@ -105,13 +105,30 @@ func (p *pipeline) awaitReady() error {
 	b := bufio.NewReader(p.output)
 	line, err := b.ReadBytes('\n')
 	if err != nil {
-		return fmt.Errorf("the reference pipeline ended before it was ready; see %s", p.log.Name())
+		return p.refused()
 	}
 	go io.Copy(io.Discard, b)
 	if err := json.Unmarshal(line, &p.ready); err != nil || p.ready.URL == "" || len(p.ready.PIDs) == 0 {
 		return fmt.Errorf("the reference pipeline's ready line %.80q lacks url or pids", line)
 	}
 	return nil
+}
+
+// refused says why a pipeline ended before it was ready, in its own words: the last line of its log.
+func (p *pipeline) refused() error {
+	err := p.cmd.Wait()
+	said, readErr := os.ReadFile(p.log.Name())
+	lines := strings.Split(strings.TrimSpace(string(said)), "\n")
+	why := lines[len(lines)-1]
+	p.cmd = nil
+	if readErr != nil || why == "" {
+		why = "see " + p.log.Name()
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == exitUsage {
+		return usagef("the reference pipeline refused: %s", why)
+	}
+	return fmt.Errorf("the reference pipeline ended before it was ready: %s", why)
 }
 
 // stop ends the pipeline and waits until it has written its truth. It reports a pipeline that did

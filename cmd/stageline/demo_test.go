@@ -48,7 +48,9 @@ while :; do read -r x || sleep 0.01; done </dev/null
 
 func TestPipelineThatFailsIsReported(t *testing.T) {
 	for _, c := range []struct{ name, body, says string }{
-		{"ends early", "echo no >&2; exit 3\n", "before it was ready"},
+		{"ends early", "echo first >&2; echo no memory >&2; exit 3\n", "before it was ready: no memory"},
+		{"ends early and silent", "exit 3\n", "refpipe.log"},
+		{"refuses", "echo no stage x >&2; exit 2\n", "refused: no stage x"},
 		{"bad line", "echo '{\"pids\":[]}'; exec sleep 60\n", "lacks url or pids"},
 		{"bad end", "trap 'exit 9' TERM; echo '{\"url\":\"u\",\"pids\":[1]}'\nwhile :; do read -r x || sleep 0.01; done </dev/null\n", "exit status 9"},
 	} {
@@ -58,8 +60,11 @@ func TestPipelineThatFailsIsReported(t *testing.T) {
 			if err == nil {
 				err = p.stop()
 			}
-			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "refpipe.log") && c.name != "bad line" {
+			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") && c.name != "bad line" {
 				t.Fatalf("got %v, want %q", err, c.says)
+			}
+			if code := exitCode(err); (code == exitUsage) != (c.name == "refuses") {
+				t.Fatalf("exit %d of %v", code, err)
 			}
 		})
 	}

@@ -340,3 +340,21 @@ func TestAnotherSchemaIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestARunInsideIsNamed(t *testing.T) {
+	dir := sealedRun(t, randomRecords(12, 11), segmentBytes)
+	outer := t.TempDir()
+	inner := filepath.Join(outer, "run")
+	if err := os.Symlink(dir, inner); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(outer, OpenOptions{}); err == nil || !strings.HasSuffix(err.Error(), "; "+inner+" is one") {
+		t.Errorf("want the run inside named, got: %v", err)
+	}
+	if err := os.Remove(inner); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(outer, OpenOptions{}); err == nil || strings.Contains(err.Error(), "is one") {
+		t.Errorf("want no run named, got: %v", err)
+	}
+}

@@ -68,7 +68,10 @@ type directory struct {
 
 func openDirectory(p string) (*directory, error) {
 	f, err := os.OpenFile(p, os.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("%s: %w", p, unix.ENOENT)
+	case err != nil:
 		return nil, fmt.Errorf("open run directory: %w", err)
 	}
 	return &directory{path: p, f: f}, nil

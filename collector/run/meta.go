@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -251,10 +252,20 @@ func (d *directory) writeMeta(m *Metadata) error {
 	})
 }
 
+// isRun reports that a directory looks like a recorded run.
+func isRun(dir string) bool {
+	st, err := os.Lstat(filepath.Join(dir, FileMetadata))
+	return err == nil && st.Mode().IsRegular()
+}
+
 func (d *directory) readMeta() (*Metadata, error) {
 	b, err := d.small(FileMetadata)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s is not a recorded run: it has no %s", d.path, FileMetadata)
+		hint := ""
+		if inner := filepath.Join(d.path, "run"); isRun(inner) {
+			hint = "; " + inner + " is one"
+		}
+		return nil, fmt.Errorf("%s is not a recorded run: it has no %s%s", d.path, FileMetadata, hint)
 	}
 	if err != nil {
 		return nil, err

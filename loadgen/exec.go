@@ -176,7 +176,7 @@ func (x *executor) cancelRest(items *shared) {
 	}
 	for turns := items.next(); turns != nil; turns = items.next() {
 		for i := range turns {
-			x.cancelled(&turns[i], "the load was stopped before this request was sent")
+			x.cancelled(&turns[i], notSent)
 		}
 	}
 }
@@ -217,7 +217,11 @@ func (w *worker) converse(ctx context.Context, turns []Item, freeNS int64) int64
 	return freeNS
 }
 
-const turnLost = "the turn before this one did not succeed"
+// Why a request was not sent.
+const (
+	turnLost = "the turn before this one did not succeed"
+	notSent  = "the load was stopped before this request was sent"
+)
 
 // sleepUntil waits with the runtime's timer; what it is late by is counted as lag.
 func sleepUntil(ctx context.Context, atNS int64) {

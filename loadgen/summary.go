@@ -114,10 +114,6 @@ func (f *figures) dist() *Dist {
 	}
 	d := f.series.dist()
 	d.NotApplicable, d.Unknown = f.na, f.unknown
-	if mean, ok := f.mean(); ok && f.missing == 0 {
-		ms := mean / 1e6
-		d.Mean = &ms
-	}
 	if mean, ok := f.mean(); ok && f.n > 1 && mean > 0 {
 		cv := math.Sqrt(max(0, f.square/float64(f.n)-mean*mean)) / mean
 		d.CV = &cv

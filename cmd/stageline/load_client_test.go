@@ -88,6 +88,8 @@ func TestClientFlagsRefuse(t *testing.T) {
 		{"--cancel", "share=0.5", "no stage"},
 		{"--slo", "ttft", "invalid duration"},
 		{"--slo", "speed=1s", "want ttft"},
+		{"--slo", "ttft=-5ms", "above 0"},
+		{"--slo", "rtf=NaN", "from 0"},
 		{"--slo-from", "moon", "want plan or send"},
 		{"--pcm", "24k", "whole numbers"},
 		{"--http", "3", "want 1.1 or 2"},

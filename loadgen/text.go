@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -167,7 +168,7 @@ func (c *Compat) table(w io.Writer) {
 		f    *CompatFigure
 	}{
 		{"M1 tok_per_sec", c.TokPerSec}, {"M2 ttft_ms (" + c.TTFTFrom + ")", c.TTFT}, {"M3 total_duration_ms", c.Total},
-		{"M4 tokens_generated (" + fmt.Sprint(c.TokensFrom) + ")", c.Tokens}, {"M5 generation_duration_ms", c.Generation},
+		{"M4 tokens_generated (" + strings.Join(c.TokensFrom, ", ") + ")", c.Tokens}, {"M5 generation_duration_ms", c.Generation},
 	} {
 		if row.f == nil {
 			fmt.Fprintf(w, "%s\t0\t-\t-\t-\n", row.name)

@@ -8,7 +8,8 @@ shift || :
 [ $# -gt 0 ] || set -- -c 64
 [ -x bin/stageline ] || go build -o bin/stageline ./cmd/stageline
 tmp=$(mktemp -d)
-trap 'exec 3>&-; rm -rf "$tmp"' EXIT
+pid=
+trap '[ -z "$pid" ] || kill $pid 2>/dev/null || :; exec 3>&-; rm -rf "$tmp"' EXIT
 mkfifo "$tmp/in"
 bin/stageline mock --until-eof --stamps=false --tokens 1 --ttft 0 <"$tmp/in" >"$tmp/url" &
 exec 3>"$tmp/in" # the server ends when this closes
@@ -19,7 +20,7 @@ echo "requests   resident MiB"
 next=$((n / 10)) done=0 at=0
 while kill -0 $pid 2>/dev/null; do
 	if size=$(stat -c %s "$tmp/run/requests.jsonl" 2>/dev/null); then # only what is new is counted
-		done=$((done + $(tail -c +$((at + 1)) "$tmp/run/requests.jsonl" | head -c $((size - at)) | wc -l))) at=$size
+		done=$((done + $({ tail -c +$((at + 1)) "$tmp/run/requests.jsonl" || :; } | head -c $((size - at)) | wc -l))) at=$size
 	fi
 	rss=$(awk '/VmRSS/ {printf "%.1f", $2 / 1024}' "/proc/$pid/status" 2>/dev/null || :)
 	if [ "$done" -ge "$next" ] && [ -n "$rss" ]; then
@@ -29,4 +30,5 @@ while kill -0 $pid 2>/dev/null; do
 	read -rt 0.5 <> <(:) || :
 done
 wait $pid
+pid=
 head -9 "$tmp/out"

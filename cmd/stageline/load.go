@@ -218,7 +218,7 @@ func (o *loadOptions) runLoad(ctx context.Context, cfg loadgen.Config, stdout, s
 	if err != nil {
 		return err
 	}
-	if sum.Success == 0 && sum.Planned > 0 && !sum.NotApplicableOnly() {
+	if sum.AllFailed() {
 		return fmt.Errorf("none of %d requests to %s succeeded: %s", sum.Planned, plan.Addr(), sum.FirstError)
 	}
 	return invalid(sum.Generator.Because)

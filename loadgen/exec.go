@@ -35,6 +35,7 @@ type worker struct {
 	*executor
 	buf, request, scratch []byte
 	in                    chan *shot // open loop
+	freeNS                int64      // open loop: since when the worker is idle
 }
 
 // Run sends the plan and hands each finished request to emit, one call at a time, in the order in

@@ -161,6 +161,9 @@ func (d *dispatcher) assign(ctx context.Context, s *shot) {
 	defer d.mu.Unlock()
 	if n := len(d.idle); n > 0 {
 		w := d.idle[n-1]
+		if d.limit > 0 {
+			s.freeNS = d.idle[0].freeNS // the place that is free for longest
+		}
 		d.idle = d.idle[:n-1]
 		w.in <- s // never blocks: an idle worker's channel is empty
 		return
@@ -247,6 +250,7 @@ func (d *dispatcher) waitFor(w *worker, freeNS int64) *shot {
 		d.mu.Unlock()
 		return nil
 	}
+	w.freeNS = freeNS
 	d.idle = append(d.idle, w)
 	d.mu.Unlock()
 	return <-w.in

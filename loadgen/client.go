@@ -181,6 +181,8 @@ func (c *Client) check() error {
 		return fmt.Errorf("load plan: HTTP version %q: want 1.1 or 2", c.HTTP)
 	case strings.Trim(c.Method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "":
 		return fmt.Errorf("load plan: method %.20q: want upper-case letters", c.Method)
+	case c.Method == http.MethodHead:
+		return errors.New("load plan: method HEAD has no reply to measure: use GET")
 	case c.ReadRate < 0 || c.Retries < 0 || c.Playable < 0 || c.Verify < 0 || c.Tolerance < 0:
 		return errors.New("load plan: read rate, retries and audio figures must not be negative")
 	case c.Cancel.Share < 0 || c.Cancel.Share > 1:

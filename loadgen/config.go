@@ -125,7 +125,7 @@ func (c *Config) path() string {
 
 // bodyless says whether requests have no body: a GET, for which no template was given.
 func (c *Config) bodyless() bool {
-	return c.Template == "" && (c.Client.Method == "GET" || c.Client.Method == "HEAD" || c.Client.Method == "DELETE")
+	return c.Template == "" && (c.Client.Method == "GET" || c.Client.Method == "DELETE")
 }
 
 func replyOf(path string) Reply {

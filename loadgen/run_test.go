@@ -184,10 +184,10 @@ func TestOpenLoopBacklogIsBounded(t *testing.T) {
 		write(c, okStream())
 		return true
 	})
-	c := chatConfig(s, 4*maxWaiting)
+	c := chatConfig(s, 2*maxWaiting)
 	c.Rate, c.Concurrency = 1e6, 2
 	p := mustPlan(t, c)
-	x := &executor{plan: p, pool: newPool(&p.cfg, p.url), results: make(chan *run.Request, 4*maxWaiting), startNS: run.Mono()}
+	x := &executor{plan: p, pool: newPool(&p.cfg, p.url), results: make(chan *run.Request, 2*maxWaiting), startNS: run.Mono()}
 	defer x.pool.close()
 	src, done, err := p.items()
 	if err != nil {
@@ -214,8 +214,8 @@ func TestOpenLoopBacklogIsBounded(t *testing.T) {
 	close(hold)
 	<-dispatched
 	d.live.Wait()
-	if len(x.results) != 4*maxWaiting {
-		t.Errorf("%d requests of %d", len(x.results), 4*maxWaiting)
+	if len(x.results) != 2*maxWaiting {
+		t.Errorf("%d requests of %d", len(x.results), 2*maxWaiting)
 	}
 	d.mu.Lock()
 	d.over = true

@@ -104,6 +104,7 @@ func TestClientFlagsRefuse(t *testing.T) {
 		{"--slo-from", "moon", "want plan or send"},
 		{"--pcm", "24k", "whole numbers"},
 		{"--http", "3", "want 1.1 or 2"},
+		{"--method", "HEAD", "no reply to measure"},
 		{"--lacks", "smell", "modality"},
 		{"--image", "/nonexistent", "read media"},
 		{"--reply", "x", "want one of"},

@@ -81,20 +81,22 @@ func (a *arrivals) next() (int64, bool) {
 }
 
 // draw is a number in [0, 1) that depends on the seed, a request's number and a purpose alone, so
-// that what is drawn for a request is the same whoever sends it and whatever was drawn before
-// (SplitMix64's finaliser, Steele et al. 2014).
+// that what is drawn for a request is the same whoever sends it and whatever was drawn before.
 func draw(seed uint64, n int, purpose uint64) float64 {
-	z := seed ^ uint64(n)*0x9e3779b97f4a7c15 ^ purpose*0xd1342543de82ef95
-	for range 2 {
-		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-		z = (z ^ z>>27) * 0x94d049bb133111eb
-		z ^= z >> 31
-	}
+	z := mix(mix(seed ^ uint64(n)*0x9e3779b97f4a7c15 ^ purpose*0xd1342543de82ef95))
 	return float64(z>>11) / (1 << 53)
+}
+
+// mix is the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+func mix(z uint64) uint64 {
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
 }
 
 const (
 	drawClass uint64 = 1 + iota
 	drawTurns
 	drawGap
+	drawCancel
 )

@@ -35,9 +35,12 @@ type Certificate struct {
 	TrueITL  float64 `json:"true_itl_ms"`
 
 	TTFTError     Moments  `json:"ttft_error_ms"`           // of the stamp of the first token
-	ITLError      Moments  `json:"itl_error_ms"`            // of the gap between successive tokens
+	ITLError      Moments  `json:"itl_error_ms"`            // of the time by token as reported: k tokens of one read are k equal parts
+	EventGapError Moments  `json:"event_gap_error_ms"`      // of the gap between successive events, coalesced ones taken as if they had a time of their own
 	TTFTFromSend  Moments  `json:"ttft_from_send_error_ms"` // of TTFT as reported, against arrival of the request → write of the first token
 	SendLag       Lags     `json:"send_lag_us"`             // of the generator's own
+	IdleShare     *float64 `json:"idle_share"`              // of a closed loop: see Generator
+	Bound         *float64 `json:"bound_ms"`                // on p99 of the errors and of the lag (lag of a closed loop: see Generator); null: none
 	ReadLag       *Dist    `json:"read_lag_ms"`             // arrival → read, in no figure; null without kernel stamps
 	MockLateness  Moments  `json:"mock_lateness_ms"`        // write of a token − its true time
 	Coalesced     int      `json:"coalesced_events"`        // shared a read with the event before
@@ -156,7 +159,7 @@ func (e errorSeries) moments() Moments {
 // compare joins what the client saw with what the server did, request by request and token by token.
 func compare(requests map[string]*run.Request, records []mock.Record, truth mock.Config) *Certificate {
 	c := &Certificate{}
-	var first, gap, whole, late errorSeries
+	var first, gap, byToken, whole, late errorSeries
 	unmatched := len(requests)
 	for i := range records {
 		rec := &records[i]
@@ -188,14 +191,34 @@ func compare(requests map[string]*run.Request, records []mock.Record, truth mock
 			}
 			gap = append(gap, float64(at[j]-at[j-1]-(w-rec.WriteNS[j-1])))
 		}
+		byToken = append(byToken, tokenErrors(at, rec.WriteNS)...)
 	}
 	c.Requests, c.Events = len(requests), len(late)
-	c.TTFTError, c.ITLError, c.TTFTFromSend, c.MockLateness = first.moments(), gap.moments(), whole.moments(), late.moments()
+	c.TTFTError, c.ITLError, c.EventGapError = first.moments(), byToken.moments(), gap.moments()
+	c.TTFTFromSend, c.MockLateness = whole.moments(), late.moments()
 	c.TrueTTFT, c.TrueITL = float64(truth.TTFT)/1e6, float64(truth.ITL)/1e6
 	if unmatched > 0 {
 		c.Because = append(c.Because, fmt.Sprintf("%d of %d replies did not come as the mock server wrote them", unmatched, len(requests)))
 	}
 	return c
+}
+
+// tokenErrors are those of the times by token: at are the client's stamps of the tokens, wrote the
+// server's. A read has the time of its last token, so that what it brought is as long as that took.
+func tokenErrors(at, wrote []int64) errorSeries {
+	var out errorSeries
+	last := -1 // last token of the read before
+	for i := range at {
+		if i+1 < len(at) && at[i+1] == at[i] {
+			continue
+		}
+		if k := i - last; last >= 0 {
+			e := float64(at[i]-at[last]-(wrote[i]-wrote[last])) / float64(k)
+			out = append(out, slices.Repeat(errorSeries{e}, k)...)
+		}
+		last = i
+	}
+	return out
 }
 
 func (c *Certificate) describe(sum *Summary, p *Plan, used time.Duration) {
@@ -219,11 +242,29 @@ func (c *Certificate) describe(sum *Summary, p *Plan, used time.Duration) {
 		return &w
 	}
 	c.SendLag = Lags{N: g.Lag.N, P50: us(g.Lag.P50), P99: us(g.Lag.P99), Max: us(g.Lag.Max)}
-	c.ReadLag, c.KernelStamped = g.ReadLag, g.EventsStamped
+	c.ReadLag, c.KernelStamped, c.IdleShare, c.Bound = g.ReadLag, g.EventsStamped, g.IdleShare, g.MaxLagMS
 	if c.Events > 0 && used > 0 {
 		v := float64(used.Microseconds()) / 1e3 / (float64(c.Events) / 1e4)
 		c.CPUPer10k = &v
 	}
-	c.Because = append(c.Because, g.Because...)
+	if len(c.Because) > 0 && sum.FirstError != "" {
+		c.Because[0] += ": " + sum.FirstError
+	}
+	c.Because = append(append(c.Because, g.Because...), c.wrong()...)
 	c.Valid = len(c.Because) == 0
+}
+
+// wrong says which errors are beyond the bound.
+func (c *Certificate) wrong() []string {
+	var out []string
+	for _, e := range []struct {
+		name string
+		m    *Moments
+	}{{"TTFT from send", &c.TTFTFromSend}, {"time by token", &c.ITLError}} {
+		if c.Bound != nil && e.m.P99 != nil && *e.m.P99 > *c.Bound {
+			out = append(out, fmt.Sprintf("one %s in a hundred is wrong by more than %.3f ms (n %d), the bound is %g ms: measure fewer streams or a lower rate on this host",
+				e.name, *e.m.P99, e.m.N, *c.Bound))
+		}
+	}
+	return out
 }

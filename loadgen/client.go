@@ -162,7 +162,7 @@ func eachPair(s string, each func(k, v string) error) error {
 	return nil
 }
 
-func (c *Client) normalise(cfg *Config) error {
+func (c *Client) normalise() error {
 	if c.Method == "" {
 		c.Method = http.MethodPost
 	}
@@ -171,9 +171,6 @@ func (c *Client) normalise(cfg *Config) error {
 	}
 	if c.Playable == 0 {
 		c.Playable = 1
-	}
-	if cfg.CancelAfter > 0 && c.Cancel.Stage == "" {
-		c.Cancel = Cancel{Stage: CancelEvents, Events: cfg.CancelAfter}
 	}
 	return c.check()
 }
@@ -184,6 +181,8 @@ func (c *Client) check() error {
 		return fmt.Errorf("load plan: HTTP version %q: want 1.1 or 2", c.HTTP)
 	case strings.Trim(c.Method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "":
 		return fmt.Errorf("load plan: method %.20q: want upper-case letters", c.Method)
+	case c.Method == http.MethodHead:
+		return errors.New("load plan: method HEAD has no reply to measure: use GET")
 	case c.ReadRate < 0 || c.Retries < 0 || c.Playable < 0 || c.Verify < 0 || c.Tolerance < 0:
 		return errors.New("load plan: read rate, retries and audio figures must not be negative")
 	case c.Cancel.Share < 0 || c.Cancel.Share > 1:
@@ -237,12 +236,55 @@ func (p *Plan) cancels(n int) bool {
 	case c.Share == 0 || c.Share == 1:
 		return true
 	}
-	return float64(mix(p.cfg.Seed^uint64(n)*0x9e3779b97f4a7c15)>>11)/(1<<53) < c.Share
+	return draw(p.cfg.Seed, n, drawCancel) < c.Share
 }
 
-// mix is the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
-func mix(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
+// options describes the client for a run's metadata, as far as it is not the plain one.
+func (c *Client) options(m map[string]string) {
+	add := func(name, value string, is bool) {
+		if is {
+			m[name] = value
+		}
+	}
+	m["load_http"] = c.HTTP
+	m["load_retries"] = strconv.Itoa(c.Retries)
+	add("load_method", c.Method, c.Method != http.MethodPost)
+	add("load_tls_insecure", "true", c.Insecure)
+	for _, l := range []struct {
+		name string
+		n    int
+	}{{"load_images", len(c.Images)}, {"load_audios", len(c.Audios)}, {"load_videos", len(c.Videos)}, {"load_verify_audio", c.Verify}} {
+		add(l.name, strconv.Itoa(l.n), l.n > 0)
+	}
+	add("load_modalities", strings.Join(c.Modalities, ","), len(c.Modalities) > 0)
+	add("load_lacks", strings.Join(c.Lacks, ","), len(c.Lacks) > 0)
+	add("load_read_rate", strconv.Itoa(c.ReadRate), c.ReadRate > 0)
+	add("load_pause", c.Pause.String(), c.Pause.For > 0)
+	add("load_cancel", c.Cancel.String(), c.Cancel.Stage != "")
+	add("load_pcm", fmt.Sprintf("%d,%d,%d", c.PCM.Rate, c.PCM.Channels, c.PCM.Bits), c.PCM.Rate > 0)
+	add("load_playable_samples", strconv.Itoa(c.Playable), c.Playable > 1)
+	add("load_slo", c.SLO.String(), len(c.SLO.Bounds) > 0)
+}
+
+// String is the form that ParsePause reads.
+func (p Pause) String() string {
+	if p.Events > 0 {
+		return fmt.Sprintf("events=%d,for=%v", p.Events, p.For)
+	}
+	return fmt.Sprintf("bytes=%d,for=%v", p.Bytes, p.For)
+}
+
+// String is the form that ParseCancel reads.
+func (c Cancel) String() string {
+	s := c.Stage
+	switch c.Stage {
+	case CancelEvents:
+		s = fmt.Sprintf("events=%d", c.Events)
+	case CancelAfter:
+		s = fmt.Sprintf("after=%v", c.After)
+	}
+	if c.Share > 0 {
+		s += ",share=" + strconv.FormatFloat(c.Share, 'g', -1, 64)
+	}
+	return s
 }

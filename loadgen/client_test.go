@@ -296,7 +296,7 @@ func TestModalityNotApplicable(t *testing.T) {
 				t.Fatalf("states %v, first error %q", sum.States, sum.FirstError)
 			}
 			na := tc.state == run.StateNotApplicable
-			if na != sum.NotApplicableOnly() || na != (m.JCT.Send.Standing == NotApplicable) || na != (sum.JCTFromSend == nil) {
+			if na == sum.AllFailed() || na != (m.JCT.Send.Standing == NotApplicable) || na != (sum.JCTFromSend == nil) {
 				t.Errorf("JCT %+v, summary %+v", m.JCT, sum.JCTFromSend)
 			}
 		})

@@ -64,8 +64,6 @@ type Config struct {
 	// Deadline of a request counts from its planned time (closed loop: from when a worker took it
 	// up). 0: none.
 	Deadline time.Duration
-	// CancelAfter abandons a reply after this many content events by closing the connection. 0: never.
-	CancelAfter int
 
 	statesTokens bool // requests of the plan state max_tokens of their own
 }
@@ -80,6 +78,9 @@ func (c *Config) normalise() (*url.URL, error) {
 	}
 	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, fmt.Errorf("load plan: URL %q: want http://HOST:PORT[/path] or https://…", c.URL)
+	}
+	if u.User != nil {
+		return nil, errors.New("load plan: a user in the URL is not sent: give a header, as in \"Authorization: Basic …\"")
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/v1/chat/completions"
@@ -99,12 +100,15 @@ func (c *Config) normalise() (*url.URL, error) {
 	if c.Format == "" {
 		c.Format = "wav"
 	}
+	if err := c.checkUnused(); err != nil {
+		return nil, err
+	}
 	c.normaliseSchedule()
 	if err := c.checkSchedule(); err != nil {
 		return nil, err
 	}
 	c.URL = u.String()
-	if err := c.Client.normalise(c); err != nil {
+	if err := c.Client.normalise(); err != nil {
 		return nil, err
 	}
 	return u, c.check()
@@ -121,7 +125,7 @@ func (c *Config) path() string {
 
 // bodyless says whether requests have no body: a GET, for which no template was given.
 func (c *Config) bodyless() bool {
-	return c.Template == "" && (c.Client.Method == "GET" || c.Client.Method == "HEAD" || c.Client.Method == "DELETE")
+	return c.Template == "" && (c.Client.Method == "GET" || c.Client.Method == "DELETE")
 }
 
 func replyOf(path string) Reply {
@@ -144,7 +148,7 @@ func (c *Config) check() error {
 	switch {
 	case c.Concurrency < 0:
 		return fmt.Errorf("load plan: concurrency %d is negative", c.Concurrency)
-	case c.N < 0 || c.Warmup < 0 || c.PromptChars < 0 || c.CancelAfter < 0 || c.MaxTokens < 0:
+	case c.N < 0 || c.Warmup < 0 || c.PromptChars < 0 || c.MaxTokens < 0:
 		return errors.New("load plan: counts must not be negative")
 	case c.Duration < 0 || c.Deadline < 0:
 		return errors.New("load plan: durations must not be negative")

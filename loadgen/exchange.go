@@ -52,7 +52,7 @@ type written struct {
 func (w *worker) prepare(ctx context.Context, s *shot) *exchange {
 	req := s.req
 	if ctx.Err() != nil {
-		req.State, req.Error = run.StateClientCancelled, "the load was stopped before this request was sent"
+		req.State, req.Error = run.StateClientCancelled, notSent
 		return nil
 	}
 	if m := w.plan.cfg.lacking(); m != "" {
@@ -121,7 +121,7 @@ func (w *worker) complete(ctx context.Context, s *shot, x *exchange) {
 func (w *worker) withdraw(s *shot, x *exchange) {
 	x.stop()
 	x.conn.rw.Close()
-	s.req.State, s.req.Error = run.StateClientCancelled, "the load was stopped before this request was sent"
+	s.req.State, s.req.Error = run.StateClientCancelled, notSent
 }
 
 func nowPtr() *int64 {

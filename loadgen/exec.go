@@ -35,6 +35,7 @@ type worker struct {
 	*executor
 	buf, request, scratch []byte
 	in                    chan *shot // open loop
+	freeNS                int64      // open loop: since when the worker is idle
 }
 
 // Run sends the plan and hands each finished request to emit, one call at a time, in the order in
@@ -176,7 +177,7 @@ func (x *executor) cancelRest(items *shared) {
 	}
 	for turns := items.next(); turns != nil; turns = items.next() {
 		for i := range turns {
-			x.cancelled(&turns[i], "the load was stopped before this request was sent")
+			x.cancelled(&turns[i], notSent)
 		}
 	}
 }
@@ -217,7 +218,11 @@ func (w *worker) converse(ctx context.Context, turns []Item, freeNS int64) int64
 	return freeNS
 }
 
-const turnLost = "the turn before this one did not succeed"
+// Why a request was not sent.
+const (
+	turnLost = "the turn before this one did not succeed"
+	notSent  = "the load was stopped before this request was sent"
+)
 
 // sleepUntil waits with the runtime's timer; what it is late by is counted as lag.
 func sleepUntil(ctx context.Context, atNS int64) {

@@ -16,6 +16,9 @@ const (
 	// followNS is how often a dispatcher looks for later turns of conversations. Gaps below
 	// 2·prepareNS are kept by the worker that had the turn before.
 	followNS = 1_000_000
+	// maxWaiting bounds the requests that are made and wait for a place under the cap: the rest of what
+	// is due waits in the plan, which takes no memory.
+	maxWaiting = 1024
 )
 
 // dispatcher sends the requests of an open loop at their times. Workers prepare them, take the
@@ -70,14 +73,15 @@ func (d *dispatcher) dispatch(ctx context.Context, items *shared) {
 	turns := items.next()
 	for ctx.Err() == nil {
 		now := run.Mono()
-		for turns != nil && d.startNS+turns[0].OffsetNS-2*prepareNS <= now {
+		for turns != nil && d.startNS+turns[0].OffsetNS-2*prepareNS <= now && d.room() {
 			d.takeUp(ctx, turns)
 			turns = items.next()
 		}
 		more := d.takeFollowing(ctx)
 		prepare := int64(math.MaxInt64)
 		if turns != nil {
-			prepare = d.startNS + turns[0].OffsetNS - prepareNS
+			// What is due already waits for room, and that is looked for as later turns are.
+			prepare = max(d.startNS+turns[0].OffsetNS-prepareNS, now+followNS)
 		} else if len(d.ready) == 0 && !more {
 			return
 		}
@@ -91,6 +95,16 @@ func (d *dispatcher) dispatch(ctx context.Context, items *shared) {
 			p.sleep(wake)
 		}
 	}
+	for i := range turns { // pulled from the plan, and not begun when ctx ended
+		d.cancelled(&turns[i], notSent)
+	}
+}
+
+// room says whether another conversation may be taken up.
+func (d *dispatcher) room() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.waiting) < maxWaiting
 }
 
 // pace is pace for the nearest of what the dispatcher has to do; preparing need not be exact.
@@ -147,6 +161,9 @@ func (d *dispatcher) assign(ctx context.Context, s *shot) {
 	defer d.mu.Unlock()
 	if n := len(d.idle); n > 0 {
 		w := d.idle[n-1]
+		if d.limit > 0 {
+			s.freeNS = d.idle[0].freeNS // the place that is free for longest
+		}
 		d.idle = d.idle[:n-1]
 		w.in <- s // never blocks: an idle worker's channel is empty
 		return
@@ -233,6 +250,7 @@ func (d *dispatcher) waitFor(w *worker, freeNS int64) *shot {
 		d.mu.Unlock()
 		return nil
 	}
+	w.freeNS = freeNS
 	d.idle = append(d.idle, w)
 	d.mu.Unlock()
 	return <-w.in

@@ -186,9 +186,10 @@ func (p *Plan) Options() map[string]string {
 	if c.Model != "" {
 		m["load_model"] = c.Model
 	}
-	if c.CancelAfter > 0 {
-		m["load_cancel_after"] = strconv.Itoa(c.CancelAfter)
+	if c.MaxTokens > 0 {
+		m["load_max_tokens"] = strconv.Itoa(c.MaxTokens)
 	}
+	c.Client.options(m)
 	p.scheduleOptions(m)
 	if h := p.ScheduleHash(); h != "" {
 		m["load_schedule_sha256"] = h

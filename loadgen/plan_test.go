@@ -251,7 +251,7 @@ func TestPaceNeverSleepsPastTheSpin(t *testing.T) {
 
 func TestOptionsHoldNoSecrets(t *testing.T) {
 	p := mustPlan(t, open(5, 3, func(c *Config) {
-		c.URL = "http://user:secret-a@127.0.0.1:1/generate?key=secret-b"
+		c.URL = "http://127.0.0.1:1/generate?key=secret-b"
 		c.Header, c.Template = []string{"Authorization: Bearer secret-c"}, "secret-d {{prompt}}"
 		c.Prompts = []string{"secret-e"}
 	}))

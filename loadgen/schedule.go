@@ -39,6 +39,22 @@ type Schedule struct {
 // openLoop says whether send times are fixed by the configuration.
 func (c *Config) openLoop() bool { return c.Rate > 0 || len(c.Shape) > 0 || c.Replay != "" }
 
+// checkUnused refuses what would have no effect: a load that is not the one asked for must not look
+// like it. It is called before defaults are filled in.
+func (c *Config) checkUnused() error {
+	switch {
+	case c.ShapeCycle && len(c.Shape) == 0:
+		return errors.New("load plan: nothing to repeat: give rates over time, as in 100x2s,0x8s")
+	case (c.Arrival != "" || c.Burstiness != 0) && (c.Replay != "" || !c.openLoop()):
+		return errors.New("load plan: arrival and burstiness space the requests of a rate: give a rate or rates over time")
+	case c.TurnGap.Hi > 0 && c.Turns.Hi == 0:
+		return errors.New("load plan: a gap between turns needs conversations: give a number of turns")
+	case c.ReplaySpeed != 0 && c.ReplaySpeed != 1 && c.Replay == "":
+		return errors.New("load plan: a speed belongs to a replayed trace: give the trace")
+	}
+	return nil
+}
+
 func (c *Config) normaliseSchedule() {
 	if c.Arrival == "" {
 		c.Arrival = ArrivalPoisson

@@ -84,7 +84,12 @@ func (s *series) dist() *Dist {
 		ms := float64(s.rank(i)) / 1e6
 		return &ms
 	}
-	return &Dist{N: s.n, Missing: s.missing, P50: at(.5), P90: at(.9), P95: at(.95), P99: at(.99), Max: at(1)}
+	d := &Dist{N: s.n, Missing: s.missing, P50: at(.5), P90: at(.9), P95: at(.95), P99: at(.99), Max: at(1)}
+	if mean, ok := s.mean(); ok && s.missing == 0 {
+		ms := mean / 1e6
+		d.Mean = &ms
+	}
+	return d
 }
 
 // rank is the i-th smallest value, from 0; the values kept as they are must be sorted.

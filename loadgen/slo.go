@@ -48,11 +48,17 @@ func ParseSLO(s string) (SLO, error) {
 		b := Bound{Name: k}
 		if k == "rtf" || k == "underruns" {
 			f, err := strconv.ParseFloat(v, 64)
+			if err == nil && !(f >= 0 && f <= 1e9) {
+				err = errors.New("want a number from 0 to 1e9")
+			}
 			b.Max = ratio(f).Value
 			out.Bounds = append(out.Bounds, b)
 			return err
 		}
 		d, err := time.ParseDuration(v)
+		if err == nil && d <= 0 {
+			err = errors.New("want a duration above 0")
+		}
 		b.Max = d.Nanoseconds()
 		out.Bounds = append(out.Bounds, b)
 		return err

@@ -114,10 +114,6 @@ func (f *figures) dist() *Dist {
 	}
 	d := f.series.dist()
 	d.NotApplicable, d.Unknown = f.na, f.unknown
-	if mean, ok := f.mean(); ok && f.missing == 0 {
-		ms := mean / 1e6
-		d.Mean = &ms
-	}
 	if mean, ok := f.mean(); ok && f.n > 1 && mean > 0 {
 		cv := math.Sqrt(max(0, f.square/float64(f.n)-mean*mean)) / mean
 		d.CV = &cv
@@ -297,8 +293,9 @@ func (t *tally) summary(endNS int64) Summary {
 	return s
 }
 
-// NotApplicableOnly says whether the load had nothing to measure: the model lacks what it asks for.
-func (s *Summary) NotApplicableOnly() bool { return s.Planned > 0 && s.NotApplicable == s.Planned }
+// AllFailed says whether requests failed and none succeeded. What the plan gives up, and what the
+// model lacks, is no failure.
+func (s *Summary) AllFailed() bool { return s.Success == 0 && s.FirstError != "" }
 
 // outcome is the success rate's denominator in words.
 func (s *Summary) outcome() string {

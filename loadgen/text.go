@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -16,12 +17,12 @@ func (s *Summary) Text(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	s.counts(tw)
 	fmt.Fprintln(tw, "\n\tn\tfailed\tn/a\tn?\tp50\tp90\tp95\tp99\tmax\tCV")
-	lag := "send lag (plan → sent), ms"
+	lag, own := "send lag (plan → sent), ms", "of that the generator's own, ms"
 	if !s.Open {
-		lag = "send lag (taken up → sent), ms"
+		lag, own = "send lag (taken up → sent), ms", "generator's own (reply before → sent), ms"
 	}
 	s.SendLag.row(tw, lag)
-	s.Generator.Lag.row(tw, "of that the generator's own, ms")
+	s.Generator.Lag.row(tw, own)
 	s.Generator.ReadLag.row(tw, "arrival → read (in no figure), ms")
 	for i := range metrics {
 		m := &metrics[i]
@@ -71,6 +72,9 @@ func (s *Summary) counts(w io.Writer) {
 	}
 	fmt.Fprintf(w, "rate\tplanned %s/s, achieved %s/s\n", orNone(s.PlannedRate), orNone(s.AchievedRate))
 	fmt.Fprintf(w, "throughput\t%s successes/s\n", orNone(s.Throughput))
+	if v := s.Generator.IdleShare; v != nil {
+		fmt.Fprintf(w, "idle\t%.2f %% of the concurrency was unused because of the generator's own lag\n", *v*100)
+	}
 	if s.Coalesced > 0 {
 		fmt.Fprintf(w, "coalesced\t%d content events shared a read with the one before: no gap of their own\n", s.Coalesced)
 	}
@@ -164,7 +168,7 @@ func (c *Compat) table(w io.Writer) {
 		f    *CompatFigure
 	}{
 		{"M1 tok_per_sec", c.TokPerSec}, {"M2 ttft_ms (" + c.TTFTFrom + ")", c.TTFT}, {"M3 total_duration_ms", c.Total},
-		{"M4 tokens_generated (" + fmt.Sprint(c.TokensFrom) + ")", c.Tokens}, {"M5 generation_duration_ms", c.Generation},
+		{"M4 tokens_generated (" + strings.Join(c.TokensFrom, ", ") + ")", c.Tokens}, {"M5 generation_duration_ms", c.Generation},
 	} {
 		if row.f == nil {
 			fmt.Fprintf(w, "%s\t0\t-\t-\t-\n", row.name)

@@ -16,6 +16,9 @@ type Generator struct {
 	// Lag is how much later than it could have been each request was sent, warm-up included: after its
 	// plan and after a place under the cap was free; in closed loop after the reply before it.
 	Lag Dist `json:"lag_ms"`
+	// IdleShare is the part of a closed loop's time in flight that lag took: by so much, at most, was
+	// the concurrency lower than asked for, and the throughput with it. Null in open loop.
+	IdleShare *float64 `json:"idle_share"`
 	// ReadLag is from the kernel's stamp of an arrival to this program's read of it. It is in no other
 	// figure, because those count from the kernel's stamp; null where there are no kernel stamps.
 	ReadLag       *Dist `json:"read_lag_ms"`
@@ -23,12 +26,14 @@ type Generator struct {
 	Events        int   `json:"events"`
 }
 
-// rateTolerance is the share of an open loop's duration by which the sends may be stretched.
-const rateTolerance = 0.01
+// loadTolerance is by how much of itself the offered load may be lower than asked for: the share of
+// an open loop's duration by which the sends are stretched, the idle share of a closed loop.
+const loadTolerance = 0.01
 
 // generatorTally collects a Generator.
 type generatorTally struct {
 	lag, readLag        series
+	lateNS, flightNS    int64 // sums of lag, and of sent → end
 	events, stamped     int
 	firstPlan, lastPlan int64
 	firstSent, lastSent int64
@@ -37,6 +42,10 @@ type generatorTally struct {
 func (t *generatorTally) add(r *run.Request) {
 	if r.LagNS != nil {
 		t.lag.add(*r.LagNS)
+		if r.EndNS != nil {
+			t.lateNS += max(*r.LagNS, 0)
+			t.flightNS += max(*r.EndNS-*r.SentNS, 0)
+		}
 		span(&t.firstSent, &t.lastSent, r.SentNS)
 		span(&t.firstPlan, &t.lastPlan, r.PlannedNS)
 	}
@@ -59,18 +68,32 @@ func (t *generatorTally) result(p *Plan) Generator {
 	if t.stamped > 0 {
 		g.ReadLag = t.readLag.dist()
 	}
-	bound := p.cfg.MaxLag
-	if bound > 0 {
-		ms := float64(bound) / float64(time.Millisecond)
-		g.MaxLagMS = &ms
-		if p99 := g.Lag.P99; p99 != nil && *p99 > ms {
-			g.Because = append(g.Because, fmt.Sprintf("one request in a hundred was sent more than %.3f ms late (longest %.3f ms), the bound is %v: give the generator more processor time, or lower the load",
-				*p99, *g.Lag.Max, bound))
-		}
+	if total := t.lateNS + t.flightNS; !p.Open() && total > 0 {
+		share := float64(t.lateNS) / float64(total)
+		g.IdleShare = &share
+	}
+	if p.cfg.MaxLag > 0 {
+		g.late(p.cfg.MaxLag)
 		g.stretched(t, p)
 	}
 	g.Valid = len(g.Because) == 0
 	return g
+}
+
+// late judges the lag. In open loop it is in every figure that counts from the plan. In closed loop
+// there is no plan and it is in no figure; what it does there is to leave places empty.
+func (g *Generator) late(bound time.Duration) {
+	ms := float64(bound) / float64(time.Millisecond)
+	g.MaxLagMS = &ms
+	if g.Lag.P99 == nil || *g.Lag.P99 <= ms || g.IdleShare != nil && *g.IdleShare <= loadTolerance {
+		return
+	}
+	cost := ""
+	if g.IdleShare != nil {
+		cost = fmt.Sprintf(" and left %.1f %% of the concurrency unused, more than %g %%", *g.IdleShare*100, loadTolerance*100)
+	}
+	g.Because = append(g.Because, fmt.Sprintf("p99 of the generator's own lag is %.3f ms (n %d, longest %.3f ms), the bound is %v%s: give the generator more processor time, or lower the load",
+		*g.Lag.P99, g.Lag.N, *g.Lag.Max, bound, cost))
 }
 
 // stretched finds a load that was not sent in the time planned for it though nothing but the
@@ -80,7 +103,7 @@ func (g *Generator) stretched(t *generatorTally, p *Plan) {
 	if !p.Open() || p.cfg.Concurrency > 0 || p.turns || planned <= 0 {
 		return
 	}
-	if over := sent - planned; over > max(int64(rateTolerance*float64(planned)), p.cfg.MaxLag.Nanoseconds()) {
+	if over := sent - planned; over > max(int64(loadTolerance*float64(planned)), p.cfg.MaxLag.Nanoseconds()) {
 		g.Because = append(g.Because, fmt.Sprintf("what was planned for %.3f s took %.3f s to send", float64(planned)/1e9, float64(sent)/1e9))
 	}
 }

@@ -49,6 +49,40 @@ func TestStarvedRunIsInvalid(t *testing.T) {
 	}
 }
 
+// Lag of a closed loop is in no figure: late sends alone do not make it invalid, places that stand
+// empty because of them do.
+func TestClosedLoopIsJudgedByItsPlaces(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lagMS, flightMS int64
+		bound           time.Duration
+		valid           bool
+		share           float64
+	}{
+		"short lag of short replies": {5, 20, 10 * time.Millisecond, true, 0.2},
+		"long lag of long replies":   {20, 4980, 10 * time.Millisecond, true, 0.004},
+		"long lag of short replies":  {20, 180, 10 * time.Millisecond, false, 0.1},
+		"no bound":                   {20, 180, 0, true, 0.1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tally generatorTally
+			for i := range int64(200) {
+				sent, lag := i*1e9, tc.lagMS*1e6
+				end := sent + tc.flightMS*1e6
+				tally.add(&run.Request{SentNS: &sent, EndNS: &end, LagNS: &lag})
+			}
+			g := tally.result(&Plan{cfg: Config{Schedule: Schedule{MaxLag: tc.bound}}})
+			if g.Valid != tc.valid || g.Valid != (len(g.Because) == 0) || g.IdleShare == nil || math.Abs(*g.IdleShare-tc.share) > 1e-9 {
+				t.Errorf("%+v", g)
+			}
+			// The same lag against a plan counts by itself.
+			g = tally.result(&Plan{open: true, turns: true, cfg: Config{Schedule: Schedule{MaxLag: tc.bound}}})
+			if want := tc.bound == 0 || tc.lagMS <= 10; g.Valid != want || g.IdleShare != nil {
+				t.Errorf("open loop: %+v", g)
+			}
+		})
+	}
+}
+
 // What waits under the cap for a slow server is the server's time, not the generator's.
 func TestLagLeavesOutTheCap(t *testing.T) {
 	s := newServer(t, func(c net.Conn, _ *received) bool {

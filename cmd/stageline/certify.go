@@ -68,12 +68,16 @@ func (o *loadOptions) runCertify(ctx context.Context, cfg loadgen.Config, server
 		cfg.Concurrency = certifyStreams
 	}
 	length := o.truth.TTFT + time.Duration(o.truth.Tokens-1)*o.truth.ITL
-	if cfg.N == 0 && cfg.Rate > 0 {
-		cfg.N = max(1, int(cfg.Rate*certifySeconds))
-	} else if cfg.N == 0 {
-		cfg.N = cfg.Concurrency * max(1, int(certifySeconds*time.Second/max(length, time.Millisecond)))
+	lasts := cfg.Duration
+	if lasts == 0 {
+		lasts = certifySeconds * time.Second
 	}
-	cfg.Duration = 0
+	if cfg.N == 0 && cfg.Rate > 0 {
+		cfg.N = max(1, int(cfg.Rate*lasts.Seconds()))
+	} else if cfg.N == 0 {
+		cfg.N = cfg.Concurrency * max(1, int(lasts/max(length, time.Millisecond)))
+	}
+	cfg.Duration = 0 // a number, so that the plan has a list
 	makeRoom()
 	c, err := certify(ctx, certifyOptions{load: cfg, truth: *o.truth, server: server})
 	if err != nil {
@@ -103,13 +107,17 @@ func printCertificate(w io.Writer, c *loadgen.Certificate, asJSON bool) error {
 		m    loadgen.Moments
 	}{
 		{"stamp of the first token", c.TTFTError},
-		{"gap between tokens", c.ITLError},
+		{"ITL, by token", c.ITLError},
+		{"gap between events, coalesced ones too", c.EventGapError},
 		{"TTFT from send", c.TTFTFromSend},
 		{"the mock's own lateness (in no error)", c.MockLateness},
 	} {
 		fmt.Fprintf(tw, "%s\t%d\t%s\t%s\t%s\t%s\n", row.name, row.m.N, num(row.m.Mean), num(row.m.Sigma), num(row.m.P99), num(row.m.Max))
 	}
 	fmt.Fprintf(tw, "\nsend lag, µs\tn %d\tp50 %s\tp99 %s\tmax %s\n", c.SendLag.N, num(c.SendLag.P50), num(c.SendLag.P99), num(c.SendLag.Max))
+	if v := c.IdleShare; v != nil {
+		fmt.Fprintf(tw, "idle because of it\t%.2f %% of the concurrency\n", *v*100)
+	}
 	fmt.Fprintf(tw, "requests/s\tasked %s\tachieved %s\n", num(c.Rate.Asked), num(c.Rate.Achieved))
 	fmt.Fprintf(tw, "stamped by the kernel\t%d of %d events\n", c.KernelStamped, c.Events)
 	fmt.Fprintf(tw, "shared a read\t%d events\n", c.Coalesced)

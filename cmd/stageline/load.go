@@ -62,7 +62,6 @@ func loadFlags(fs *pflag.FlagSet) func() (loadgen.Config, error) {
 	fs.StringVar(&template, "body-template", "", "file with the request body; {{id}}, {{n}} and {{prompt}} are replaced")
 	fs.StringVar(&c.ContentType, "content-type", "application/json", "content type of the body")
 	fs.DurationVar(&c.Deadline, "deadline", 10*time.Minute, "of each request, from its planned time; 0 for none")
-	fs.IntVar(&c.CancelAfter, "cancel-after", 0, "abandon each reply after so many content events")
 	client := clientFlags(fs)
 	return func() (loadgen.Config, error) {
 		if c.URL == "" {
@@ -129,10 +128,33 @@ func (o *loadOptions) add(fs *pflag.FlagSet) {
 	fs.StringVarP(&o.output, "output", "o", "", "run directory to create; without it only the summary is kept")
 	fs.BoolVar(&o.asJSON, "json", false, "print the summary as JSON")
 	fs.BoolVar(&o.asCSV, "csv", false, "print the distributions as CSV")
-	fs.BoolVar(&o.planOnly, "plan-only", false, "send nothing: write the list of requests and their times to -o FILE, for --replay")
+	fs.BoolVar(&o.planOnly, "plan-only", false, "send nothing: write the list of requests and their times to -o FILE (default: standard output), for --replay")
 	fs.BoolVar(&o.certify, "certify", false, "measure a built-in server of known times at this -c or --rate, and say how wrong the measurement is")
 	fs.StringVar(&o.certificate, "certificate", "", "result of --certify --json to keep with the run")
 	o.truth = mockFlags(fs, "certify-")
+}
+
+// check refuses options of which one would be left out of account.
+func (o *loadOptions) check(fs *pflag.FlagSet) error {
+	switch {
+	case o.asJSON && o.asCSV:
+		return errors.New("--json or --csv, not both")
+	case o.certify && fs.Changed("url"):
+		return errors.New("--certify measures a server of its own: leave out --url")
+	case o.certify && (o.planOnly || o.asCSV || o.certificate != ""):
+		return errors.New("--certify goes with --json and -o FILE alone: leave out --plan-only, --csv and --certificate")
+	case o.planOnly && (o.asCSV || o.asJSON || o.certificate != ""):
+		return errors.New("--plan-only sends nothing: leave out --json, --csv and --certificate")
+	}
+	if err := o.truth.Check(); err != nil {
+		return err
+	}
+	for _, name := range []string{"certify-ttft", "certify-itl", "certify-tokens"} {
+		if !o.certify && fs.Changed(name) {
+			return fmt.Errorf("--%s goes with --certify", name)
+		}
+	}
+	return nil
 }
 
 // runLoad is `stageline load`.
@@ -144,7 +166,10 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if err := parse(fs, args, 0, "none"); err != nil {
 		return err
 	}
-	if o.certify && !fs.Changed("url") {
+	if err := o.check(fs); err != nil {
+		return usagef("%w", err)
+	}
+	if o.certify {
 		_ = fs.Set("url", "http://127.0.0.1:1") // the server's own takes its place
 	}
 	cfg, err := config()
@@ -193,7 +218,7 @@ func (o *loadOptions) runLoad(ctx context.Context, cfg loadgen.Config, stdout, s
 	if err != nil {
 		return err
 	}
-	if sum.Success == 0 && sum.Planned > 0 && !sum.NotApplicableOnly() {
+	if sum.AllFailed() {
 		return fmt.Errorf("none of %d requests to %s succeeded: %s", sum.Planned, plan.Addr(), sum.FirstError)
 	}
 	return invalid(sum.Generator.Because)

@@ -36,7 +36,7 @@ func TestLoadVerifiesAudio(t *testing.T) {
 	t.Cleanup(s.Close)
 	dir := filepath.Join(t.TempDir(), "run")
 	var out bytes.Buffer
-	args := []string{"-u", s.URL + "/v1/audio/speech", "--response-format", "pcm", "--pcm", "24000", "-n", "3", "--verify-audio", "2",
+	args := []string{"-u", s.URL + "/v1/audio/speech", "--response-format", "pcm", "--pcm", "24000", "-n", "3", "--verify-audio", "2", "--max-lag", "0",
 		"--slo", "rtf=1000,ttfa=1m", "--id-prefix", "t", "-o", dir}
 	if err := runLoad(t.Context(), args, &out, io.Discard); err != nil {
 		t.Fatal(err)
@@ -72,12 +72,23 @@ func TestLoadNotApplicable(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	var out bytes.Buffer
-	if err := runLoad(t.Context(), []string{"-u", s.URL + "/v1/audio/speech", "-n", "2", "--json"}, &out, io.Discard); err != nil {
+	if err := runLoad(t.Context(), []string{"-u", s.URL + "/v1/audio/speech", "-n", "2", "--json", "--max-lag", "0"}, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	var sum loadgen.Summary
 	if err := json.Unmarshal(out.Bytes(), &sum); err != nil || sum.NotApplicable != 2 || sum.FirstError != "" || sum.JCTFromSend != nil {
 		t.Errorf("error %v, summary %s", err, out.String())
+	}
+}
+
+// A load whose replies are all given up as planned did what it was asked for.
+func TestLoadThatGivesUpAsPlanned(t *testing.T) {
+	var out bytes.Buffer
+	if err := runLoad(t.Context(), []string{"-u", chatServer(t), "-n", "2", "--cancel", "sent", "--max-lag", "0"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "client-cancelled  2") {
+		t.Errorf("summary\n%s", out.String())
 	}
 }
 
@@ -88,9 +99,12 @@ func TestClientFlagsRefuse(t *testing.T) {
 		{"--cancel", "share=0.5", "no stage"},
 		{"--slo", "ttft", "invalid duration"},
 		{"--slo", "speed=1s", "want ttft"},
+		{"--slo", "ttft=-5ms", "above 0"},
+		{"--slo", "rtf=NaN", "from 0"},
 		{"--slo-from", "moon", "want plan or send"},
 		{"--pcm", "24k", "whole numbers"},
 		{"--http", "3", "want 1.1 or 2"},
+		{"--method", "HEAD", "no reply to measure"},
 		{"--lacks", "smell", "modality"},
 		{"--image", "/nonexistent", "read media"},
 		{"--reply", "x", "want one of"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"runtime"
 
 	"github.com/spf13/pflag"
@@ -24,7 +25,7 @@ func scheduleFlags(fs *pflag.FlagSet, c *loadgen.Config) func() error {
 	fs.IntVar(&c.SharedPrefix, "shared-prefix", 0, "characters that all synthetic prompts begin with")
 	fs.StringVar(&c.Replay, "replay", "", "send what this file says: a plan of --plan-only, Mooncake JSON lines, or a BurstGPT table")
 	fs.Float64Var(&c.ReplaySpeed, "replay-speed", 1, "divide the times of a foreign trace by this")
-	fs.DurationVar(&c.MaxLag, "max-lag", loadgen.DefaultMaxLag, "the load is invalid (exit 5) when the p99 of the generator's own lag is above; 0 for no bound")
+	fs.DurationVar(&c.MaxLag, "max-lag", loadgen.DefaultMaxLag, "the load is invalid (exit 5) when the p99 of the generator's own lag is above (closed loop: and leaves more than 1 % of -c unused); 0 for no bound")
 	return func() error {
 		c.Arrival = loadgen.Arrival(arrival)
 		c.ShapeCycle = repeat
@@ -36,11 +37,14 @@ func scheduleFlags(fs *pflag.FlagSet, c *loadgen.Config) func() error {
 		}
 		if turns != "" {
 			if c.Turns, err = loadgen.ParseIntRange(turns); err != nil {
-				return err
+				return fmt.Errorf("turns %w", err)
+			}
+			if c.Turns.Lo == 0 {
+				return fmt.Errorf("turns %q: want at least 1", turns)
 			}
 		}
 		if c.TurnGap, err = loadgen.ParseDurationRange(gap); err != nil {
-			return err
+			return fmt.Errorf("turn gap %w", err)
 		}
 		for _, s := range classes {
 			k, err := loadgen.ParseClass(s)

@@ -110,6 +110,18 @@ func TestLoadRefuses(t *testing.T) {
 		{[]string{"-u", "http://127.0.0.1:1", "-n", "1", "extra"}, "1 arguments given", true},
 		{[]string{"-u", "http://127.0.0.1:1", "-n", "1", "--prompts", "/nonexistent"}, "read prompts", true},
 		{[]string{"-u", "http://127.0.0.1:1", "-n", "2"}, "none of 2 requests", false},
+		{[]string{"-u", "http://u:secret@127.0.0.1:1", "-n", "2"}, "give a header", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "2", "--json", "--csv"}, "not both", true},
+		{[]string{"-u", "http://127.0.0.1:1", "--certify"}, "leave out --url", true},
+		{[]string{"--certify", "--plan-only"}, "leave out --plan-only", true},
+		{[]string{"--certify", "--certify-tokens", "0"}, "at least one token", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "2", "--certify-ttft", "1ms"}, "goes with --certify", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "2", "--plan-only", "--json"}, "sends nothing", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "2", "--repeat", "--rate", "5"}, "nothing to repeat", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "2", "--arrival", "gamma"}, "give a rate", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "2", "--turn-gap", "1s"}, "give a number of turns", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "2", "--turns", "0"}, "want at least 1", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "2", "--replay-speed", "2"}, "give the trace", true},
 	} {
 		err := runLoad(t.Context(), tc.args, io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), tc.want) || (exitCode(err) == exitUsage) != tc.usage {

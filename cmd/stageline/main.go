@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stageline/stageline/collector/run"
@@ -48,8 +49,9 @@ var unlisted = []command{
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal ends the work in order; with the handler gone, a second one kills.
-	context.AfterFunc(ctx, stop)
+	// The first signal ends the work in order; with the handler gone, a later one kills. Not at once:
+	// timeout(1) and some shells send the first to the process and to its group.
+	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
 	os.Exit(dispatch(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 

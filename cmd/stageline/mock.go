@@ -37,6 +37,9 @@ func runMock(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err := parse(fs, args, 0, "none"); err != nil {
 		return err
 	}
+	if err := cfg.Check(); err != nil {
+		return usagef("%w", err)
+	}
 	s, err := mock.Listen(*cfg, *port)
 	if err != nil {
 		return err

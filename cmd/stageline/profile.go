@@ -105,7 +105,7 @@ func runProfile(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err := rf.write(stdout, r); err != nil {
 		return err
 	}
-	if sum.Success == 0 && sum.Planned > 0 && !sum.NotApplicableOnly() {
+	if sum.AllFailed() {
 		return fmt.Errorf("none of %d requests to %s succeeded: %s", sum.Planned, withoutQuery(lc.URL), sum.FirstError)
 	}
 	return rf.judge(r)

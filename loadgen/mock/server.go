@@ -44,10 +44,18 @@ type Record struct {
 // backlogConns is the length of the listening queue: a load begins with all its connections at once.
 const backlogConns = 4096
 
+// Check refuses what cannot be answered.
+func (c *Config) Check() error {
+	if c.Tokens < 1 || c.TTFT < 0 || c.ITL < 0 {
+		return errors.New("mock server: want at least one token and times that are not negative")
+	}
+	return nil
+}
+
 // Listen binds a loopback port (0: any).
 func Listen(cfg Config, port int) (*Server, error) {
-	if cfg.Tokens < 1 || cfg.TTFT < 0 || cfg.ITL < 0 {
-		return nil, errors.New("mock server: want at least one token and times that are not negative")
+	if err := cfg.Check(); err != nil {
+		return nil, err
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

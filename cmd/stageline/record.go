@@ -121,7 +121,7 @@ func runRecord(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		defer child.kill()
 		o.PIDs = []uint32{child.pid()}
 	}
-	rec, err := startRecorder(o)
+	rec, err := startRecorder(o, stderr)
 	if err != nil {
 		return err
 	}

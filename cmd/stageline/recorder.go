@@ -61,9 +61,15 @@ type recorder struct {
 // redescribeAfter is when a new process is looked at again for the sockets it has bound.
 const redescribeAfter = int64(time.Second)
 
+// startSlack: /proc counts starts in steps of 10 ms.
+const startSlack = int64(20 * time.Millisecond)
+
 // startRecorder attaches and returns once the probes are on and the snapshot is in the run. What the
 // snapshot warns of is said on stderr.
 func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
+	if err := attach.Place(); err != nil {
+		return nil, err
+	}
 	for _, pid := range o.PIDs {
 		if err := attach.Exists(pid); err != nil {
 			return nil, err
@@ -133,8 +139,8 @@ func (r *recorder) openDrain() error {
 // kernel reported it.
 func (r *recorder) describe(p *run.Proc) {
 	d, err := attach.Describe(p.TGID)
-	if err != nil {
-		return
+	if err != nil || p.StartNS-d.StartNS > startSlack || d.StartNS-p.StartNS > startSlack {
+		return // gone again; its PID may be another's by now
 	}
 	p.Exe, p.Cmdline, p.NSPID = d.Exe, d.Cmdline, d.NSPID
 	if p.Event == run.ProcFork {
@@ -290,4 +296,3 @@ func (r *recorder) described() []*run.Proc {
 	}
 	return out
 }
-

@@ -122,6 +122,12 @@ func (p *privileges) refusal(act string, err error) *Unsupported {
 	return &Unsupported{What: "this kernel cannot " + act, Fix: "use Linux 5.15 or newer with CONFIG_DEBUG_INFO_BTF; run stageline doctor", Err: err}
 }
 
+// Place refuses to record from where PIDs or memory are out of reach, whatever is recorded.
+func Place() error {
+	p := readPrivileges()
+	return p.place()
+}
+
 // place refuses where PIDs would mean other processes than the user's.
 func (p *privileges) place() error {
 	if p.pidNamespace {

@@ -20,12 +20,17 @@ const clockTicks = 100
 
 // NoProcess says that a PID names no process.
 type NoProcess struct {
-	PID uint32
-	Err error
+	PID   uint32
+	Inner []uint32 // processes that have this PID in a namespace of their own
+	Err   error
 }
 
 func (e *NoProcess) Error() string {
-	return fmt.Sprintf("no process has PID %d: look it up with `stageline ps` or pgrep, and name the engine's processes as this PID namespace sees them", e.PID)
+	s := fmt.Sprintf("no process has PID %d", e.PID)
+	if n := len(e.Inner); n > 0 && n <= 5 {
+		return s + fmt.Sprintf(" here; inside a container that is the PID of %s: name the PID that the host sees", strings.Trim(strings.ReplaceAll(fmt.Sprint(e.Inner), " ", ", "), "[]"))
+	}
+	return s + ": look it up with `stageline ps` or pgrep, and name the engine's processes as this PID namespace sees them"
 }
 
 func (e *NoProcess) Unwrap() error { return e.Err }
@@ -36,6 +41,7 @@ var errExited = errors.New("it has exited, and its parent has not yet taken note
 // Held is what the descriptors of a process say beside its sockets.
 type Held struct {
 	IOUring    bool // it can send and receive without a system call
+	Replaced   bool // the file of its program is gone, or is another one now
 	Unreadable bool // they may not be looked at: bound sockets and this are unknown
 }
 
@@ -52,11 +58,14 @@ func Inspect(pid uint32) (*run.Proc, Held, error) {
 	if err != nil {
 		return nil, Held{}, err
 	}
-	p.Exe, _ = os.Readlink(dir + "/exe")
+	exe, _ := os.Readlink(dir + "/exe")
+	gone := false
+	p.Exe, gone = strings.CutSuffix(exe, " (deleted)")
 	if b, err := os.ReadFile(dir + "/cmdline"); err == nil && len(b) > 0 {
 		p.Cmdline = run.Redact(strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"))
 	}
 	sockets, held := descriptors(dir)
+	held.Replaced = gone
 	p.Bound = boundPaths(dir, sockets)
 	return p, held, nil
 }
@@ -69,7 +78,7 @@ func identify(dir string, pid uint32) (*run.Proc, error) {
 	stat, err := os.ReadFile(dir + "/stat")
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, &NoProcess{PID: pid, Err: err}
+			return nil, &NoProcess{PID: pid, Inner: innerPIDs(pid), Err: err}
 		}
 		return nil, fmt.Errorf("read process %d: %w", pid, err)
 	}
@@ -250,6 +259,25 @@ func Mappings(pid uint32) []Mapping {
 // lives in another root.
 func isShm(path string) bool {
 	return strings.Contains(path, "/dev/shm/") || strings.HasPrefix(path, "/memfd:")
+}
+
+// innerPIDs lists the processes that have a PID in a namespace of their own.
+func innerPIDs(pid uint32) []uint32 {
+	var out []uint32
+	ents, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range ents {
+		n, err := strconv.ParseUint(e.Name(), 10, 32)
+		if err != nil {
+			continue
+		}
+		if tgid, ns := statusIDs("/proc/" + e.Name()); tgid == uint32(n) && ns == pid && tgid != pid {
+			out = append(out, tgid)
+		}
+	}
+	return out
 }
 
 // Children lists the descendants of a process that run now.

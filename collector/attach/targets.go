@@ -82,6 +82,9 @@ func (h Held) Notes(p *run.Proc) []run.Note {
 	if h.IOUring {
 		out = append(out, run.Note{AtNS: run.Mono(), Level: "warn", Code: CodeIOUring, Text: fmt.Sprintf("process %d (%s) has an io_uring: what it sends and receives through that makes no system call and is missing in this run; engines have a switch for it (for example UV_USE_IO_URING=0)", p.TGID, p.Comm)})
 	}
+	if h.Replaced {
+		out = append(out, run.Note{AtNS: run.Mono(), Level: "info", Code: "program-replaced", Text: fmt.Sprintf("the file of the program of process %d, %s, was removed or replaced since it started: versions read from disk are not its own", p.TGID, p.Exe)})
+	}
 	if h.Unreadable {
 		out = append(out, run.Note{AtNS: run.Mono(), Level: "warn", Code: "details-unreadable", Text: fmt.Sprintf("the descriptors and mappings of process %d (%s) may not be read: the sockets it has bound and its segments are unknown, and its stage may go without a name; run with sudo, or grant CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH", p.TGID, p.Comm)})
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stageline/stageline/collector/attach"
 	"github.com/stageline/stageline/collector/run"
 )
 
@@ -203,6 +205,50 @@ func TestLiveReplacedProgram(t *testing.T) {
 			t.Errorf("its program is %q, want %q", x.Exe, program)
 		}
 	}
+}
+
+// An engine that is restarted has new PIDs: by name it is recorded on, by PID the recording ends and
+// says why.
+func TestLiveEngineRestarts(t *testing.T) {
+	needLive(t)
+	dir := workDir(t)
+	program := filepath.Join(dir, "ollama") // what its profile goes by
+	copyFile(t, os.Args[0], program)
+	first := startPuppetOf(t, program)
+	byName, byPID := filepath.Join(dir, "name"), filepath.Join(dir, "pid")
+	r := startRecord(t, "--match", "ollama", "-o", byName)
+	first.do(t, "talk 3")
+	first.end(t)
+	second := startPuppetOf(t, program)
+	for !attached(t, r.cmd.Process.Pid, second.pid) {
+		second.do(t, "talk 1")
+	}
+	second.do(t, "talk 5")
+	r.interrupt(t).want(t, exitOK)
+	rec := recordsOf(t, byName)
+	before, _ := rec.words(first.pid)
+	after, _ := rec.words(second.pid)
+	if before != 3 || after < 5 || !rec.noted("target-added") {
+		t.Errorf("%d words of the first and %d of the second, want 3 and at least 5; notes %+v", before, after, rec.notes)
+	}
+	r = startRecord(t, "-p", fmt.Sprint(second.pid), "-o", byPID)
+	second.end(t)
+	r.wait(t).want(t, exitOK, "all recorded processes have exited", "new PIDs")
+}
+
+// attached tells whether a recorder holds the lock of a process.
+func attached(t *testing.T, recorder, pid int) bool {
+	t.Helper()
+	l, err := attach.Lock([]uint32{uint32(pid)})
+	if err == nil {
+		l.Close()
+		return false
+	}
+	var busy *attach.Busy
+	if !errors.As(err, &busy) {
+		t.Fatal(err)
+	}
+	return busy.Holder == recorder
 }
 
 // What a process does through an io_uring is not seen: the user is told, whenever the ring came.

@@ -200,6 +200,7 @@ func makeSegment(arg string) (string, error) {
 
 // puppet is such a process.
 type puppet struct {
+	cmd   *exec.Cmd
 	pid   int
 	in    io.WriteCloser
 	lines *lineReader
@@ -235,11 +236,20 @@ func startPuppetBy(t *testing.T, cmd *exec.Cmd, attr *syscall.SysProcAttr) *pupp
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { in.Close(); cmd.Process.Kill(); cmd.Wait() })
-	p := &puppet{cmd.Process.Pid, in, followLines(out)}
+	p := &puppet{cmd, cmd.Process.Pid, in, followLines(out)}
 	if s := p.lines.next(t); s != "ready" {
 		t.Fatalf("the puppet says %q", s)
 	}
 	return p
+}
+
+// end has the puppet exit.
+func (p *puppet) end(t *testing.T) {
+	t.Helper()
+	p.in.Close()
+	if err := p.cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // do has the puppet act and returns its answer.

@@ -22,6 +22,7 @@ import (
 type recordOptions struct {
 	PIDs             []uint32
 	OutDir           string
+	Match            *matcher // the engine whose processes PIDs are, and whose later ones are recorded, too; nil: by PID
 	NoFollow         bool
 	RingBytes        uint32
 	CaptureBytes     uint32
@@ -61,9 +62,6 @@ type recorder struct {
 // redescribeAfter is when a new process is looked at again for the sockets it has bound.
 const redescribeAfter = int64(time.Second)
 
-// startSlack: /proc counts starts in steps of 10 ms.
-const startSlack = int64(20 * time.Millisecond)
-
 // startRecorder attaches and returns once the probes are on and the snapshot is in the run. What the
 // snapshot warns of is said on stderr.
 func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
@@ -95,20 +93,9 @@ func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
 	if err := r.openDrain(); err != nil {
 		return nil, err
 	}
-	procs, notes, err := r.progs.Watch(o.PIDs, !o.NoFollow)
-	if err != nil {
+	if err := r.watch(o.PIDs); err != nil {
 		return nil, err
 	}
-	for _, p := range procs {
-		r.procs[p.TGID] = p
-		r.w.Proc(p)
-		for _, m := range attach.Mappings(p.TGID) {
-			seen := m.Seen(p.TGID, run.Mono())
-			r.w.Shm(&seen)
-			r.mapped[p.TGID] = true
-		}
-	}
-	r.note(notes...)
 	for _, m := range r.progs.Missing {
 		r.w.Note(&run.Note{AtNS: run.Mono(), Level: "info", Code: "probe-missing", Text: "this kernel has no hook for " + m + ": what it adds is unknown in this run"})
 	}
@@ -120,6 +107,28 @@ func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
 	return r, nil
 }
 
+// watch makes processes targets and writes what is known of them.
+func (r *recorder) watch(pids []uint32) error {
+	procs, notes, err := r.progs.Watch(pids, !r.opts.NoFollow)
+	if err != nil {
+		return err
+	}
+	for _, p := range procs {
+		if old := r.procs[p.TGID]; old != nil && near(old.StartNS, p.StartNS) {
+			p.Target = p.Target || old.Target
+		}
+		r.procs[p.TGID] = p
+		r.w.Proc(p)
+		for _, m := range attach.Mappings(p.TGID) {
+			seen := m.Seen(p.TGID, run.Mono())
+			r.w.Shm(&seen)
+			r.mapped[p.TGID] = true
+		}
+	}
+	r.note(notes...)
+	return nil
+}
+
 func (r *recorder) openDrain() error {
 	r.ids = wire.NewIDSet()
 	for _, id := range r.opts.IDs {
@@ -129,7 +138,7 @@ func (r *recorder) openDrain() error {
 	var err error
 	r.d, err = drain.New(drain.Config{
 		Maps: drain.Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams},
-		Sink: watch{r.w, r}, Rules: engine.GenericRules(), IDs: r.ids,
+		Sink: recorderSink{r.w, r}, Rules: engine.GenericRules(), IDs: r.ids,
 		Describe: r.describe, Misses: r.progs.Misses, Tick: r.tick,
 	})
 	return err
@@ -139,7 +148,7 @@ func (r *recorder) openDrain() error {
 // kernel reported it.
 func (r *recorder) describe(p *run.Proc) {
 	d, err := attach.Describe(p.TGID)
-	if err != nil || p.StartNS-d.StartNS > startSlack || d.StartNS-p.StartNS > startSlack {
+	if err != nil || !near(p.StartNS, d.StartNS) {
 		return // gone again; its PID may be another's by now
 	}
 	p.Exe, p.Cmdline, p.NSPID = d.Exe, d.Cmdline, d.NSPID
@@ -171,7 +180,10 @@ func (r *recorder) tick(now int64) (stop bool) {
 	if r.w.Err() != nil {
 		return true // nothing more can be kept; stop says why
 	}
-	if r.progs.Alive() > 0 {
+	if err := r.matchNew(now); err != nil {
+		r.note(run.Note{AtNS: now, Level: "warn", Code: "match", Text: err.Error()})
+	}
+	if r.opts.Match != nil || r.progs.Alive() > 0 {
 		return false
 	}
 	r.empty.Store(true)
@@ -185,6 +197,9 @@ func (r *recorder) snapshot(pid uint32) {
 		return
 	}
 	if old := r.procs[pid]; old != nil {
+		if !near(old.StartNS, d.StartNS) {
+			return // another process has its PID by now
+		}
 		d.Target = old.Target
 	}
 	r.procs[pid] = d

@@ -15,14 +15,14 @@ import (
 // decoders are the versions by which messages are found while recording.
 func decoders() []string { return []string{engine.GenericRules().Name} }
 
-// watch passes records on and notes what the recorder itself has to act on.
-type watch struct {
+// recorderSink passes records on and notes what the recorder itself has to act on.
+type recorderSink struct {
 	run.Sink
 	r *recorder
 }
 
 // Proc notes an exit, and mappings that end without a call.
-func (x watch) Proc(p *run.Proc) {
+func (x recorderSink) Proc(p *run.Proc) {
 	if p.Event == run.ProcExit && p.TID == p.TGID && len(x.r.exits) < 1000 {
 		x.r.exits = append(x.r.exits, *p)
 	}
@@ -35,7 +35,7 @@ func (x watch) Proc(p *run.Proc) {
 }
 
 // Shm notes who has mappings, and that a target mapped what may be a ring.
-func (x watch) Shm(s *run.Shm) {
+func (x recorderSink) Shm(s *run.Shm) {
 	if s.Op == run.ShmMap && s.Ret >= 0 {
 		x.r.mapped[s.TGID] = true
 		if _, ok := engine.RingOf(s.Size); ok {
@@ -46,7 +46,7 @@ func (x watch) Shm(s *run.Shm) {
 }
 
 // OffCPU notes a thread that slept for the completion of what it never called for.
-func (x watch) OffCPU(o *run.OffCPU) {
+func (x recorderSink) OffCPU(o *run.OffCPU) {
 	if o.Call == unix.SYS_IO_URING_ENTER {
 		if p := x.r.procs[o.TGID]; p != nil {
 			x.r.note(attach.Held{IOUring: true}.Notes(p)...)
@@ -93,7 +93,7 @@ func (r *recorder) sayEnded(stderr io.Writer) {
 		fmt.Fprintf(stderr, "stageline: process %d (%s) %s while it was recorded\n", p.TGID, export.Printable(p.Comm), how)
 	}
 	if r.empty.Load() {
-		fmt.Fprintln(stderr, "stageline: all recorded processes have exited; the run is complete up to there")
+		fmt.Fprintln(stderr, "stageline: all recorded processes have exited; the run is complete up to there (a restarted engine has new PIDs: record those, or use --match)")
 	}
 }
 

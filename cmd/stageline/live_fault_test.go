@@ -28,7 +28,7 @@ func TestLiveKilledAnyTime(t *testing.T) {
 	for i := range 6 {
 		out := filepath.Join(dir, fmt.Sprint("run", i))
 		r := launchRecord(t, "-p", fmt.Sprint(p.pid), "-o", out)
-		kill := time.After(time.Duration(rnd.IntN(500)) * time.Millisecond)
+		kill := time.After(time.Duration(rnd.IntN(900)) * time.Millisecond)
 		for done := false; !done; {
 			select {
 			case <-kill:
@@ -37,6 +37,7 @@ func TestLiveKilledAnyTime(t *testing.T) {
 				p.do(t, "talk 10")
 			}
 		}
+		sendSignal(t, r.Process.Pid, syscall.SIGSTOP) // so that it loads no more while they are listed
 		ids := heldPrograms(t, r.Process.Pid)
 		r.Process.Kill()
 		r.Wait()

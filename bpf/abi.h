@@ -28,7 +28,7 @@ enum sl_kind {
 enum sl_transport { /* = run.Transport */
 	SL_TRANSPORT_UNKNOWN = 0,
 	SL_TRANSPORT_UNIX = 1,
-	SL_TRANSPORT_UNIX_DGRAM = 2,
+	SL_TRANSPORT_UNIX_DGRAM = 2, /* SEQPACKET, too */
 	SL_TRANSPORT_TCP = 3,
 	SL_TRANSPORT_UDP = 4,
 	SL_TRANSPORT_PIPE = 5,

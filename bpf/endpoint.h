@@ -11,6 +11,7 @@
 #define AF_INET6 10
 #define SOCK_STREAM 1
 #define SOCK_DGRAM 2
+#define SOCK_SEQPACKET 5
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
 #define PIPE_SCAN 16 /* default ring of a pipe; fuller ones: queued unknown */
@@ -102,8 +103,9 @@ static __always_inline bool endpoint_of(struct file *f, struct sl_ep *ep)
 		__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
 		__u16 type = BPF_CORE_READ(sk, sk_type);
 
+		/* SEQPACKET keeps the borders of messages and drops what a buffer cannot hold: no stream. */
 		if (family == AF_UNIX)
-			ep->transport = type == SOCK_DGRAM ? SL_TRANSPORT_UNIX_DGRAM : SL_TRANSPORT_UNIX;
+			ep->transport = type == SOCK_DGRAM || type == SOCK_SEQPACKET ? SL_TRANSPORT_UNIX_DGRAM : SL_TRANSPORT_UNIX;
 		else
 			ep->transport = inet_transport(sk, family);
 		return true;

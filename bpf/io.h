@@ -12,6 +12,7 @@
 #define ERESTARTSYS 512 /* … to 516: the kernel will restart the call, or turn this into EINTR */
 #define ERESTART_RESTARTBLOCK 516
 #define IOV_SCAN 8
+#define MMSG_SCAN 1024 /* UIO_MAXIOV: the kernel takes no more messages in one call */
 
 /* Bytes captured from a call on an endpoint of which user space has said nothing yet. */
 const volatile __u32 sl_capture_default = SL_CAPTURE_MAX;
@@ -208,23 +209,26 @@ static __always_inline void io_emit(const struct sl_task *tc, const struct sl_re
 	emit(&r->h, SL_KIND_IO, a->tgid, a->tid, sizeof(*r) + cap);
 }
 
-/* Sum of the lengths of up to IOV_SCAN messages of sendmmsg/recvmmsg. */
-static __always_inline __s64 mmsg_bytes(__u64 vec, __s64 count)
+/*
+ * Sum of the lengths of the messages of sendmmsg/recvmmsg: all of them, or positions would be off.
+ * Not inline: each of its ends would have the rest of the program verified anew (6.18).
+ */
+__attribute__((noinline)) __s64 mmsg_bytes(__u64 vec, __s64 count)
 {
 	__s64 sum = 0;
 
-	for (int i = 0; i < IOV_SCAN; i++) {
-		struct sl_mmsghdr m = {};
+	for (int i = 0; i < MMSG_SCAN; i++) {
+		__u32 len = 0;
 
 		if (i >= count)
 			return sum;
-		if (bpf_probe_read_user(&m, sizeof(m), (void *)(vec + i * sizeof(m)))) {
+		if (bpf_probe_read_user(&len, sizeof(len), (void *)(vec + i * sizeof(struct sl_mmsghdr) + __builtin_offsetof(struct sl_mmsghdr, len)))) {
 			count_loss(SL_KIND_IO, SL_LOSS_READ, 0);
 			return sum;
 		}
-		sum += m.len;
+		sum += len;
 	}
-	if (count > IOV_SCAN)
+	if (count > MMSG_SCAN)
 		count_loss(SL_KIND_IO, SL_LOSS_TRUNC, 0);
 	return sum;
 }

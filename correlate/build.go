@@ -137,10 +137,8 @@ func (t *Timeline) forget(id uint32, e *endpoint) {
 	if t.unixByIno[e.Inode] == e {
 		delete(t.unixByIno, e.Inode)
 	}
-	for _, k := range [...]string{tcpKey(e.NetNS, e.Local, e.Remote), tcpKey(0, e.Local, e.Remote)} {
-		if t.tcpByPair[k] == e {
-			delete(t.tcpByPair, k)
-		}
+	if e.Transport == run.TransportTCP {
+		t.tcp.forget(e)
 	}
 	if e.peer != nil && e.peer.peer == e {
 		e.peer.peer = nil

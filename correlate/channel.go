@@ -1,8 +1,6 @@
 package correlate
 
 import (
-	"fmt"
-	"net"
 	"slices"
 	"sort"
 
@@ -110,34 +108,6 @@ func (t *Timeline) addEndpoint(r run.Endpoint) {
 // waitingKey files an endpoint under the inode of the peer it waits for. Socket inodes are 32-bit
 // numbers in practice, so the top bit is free.
 func waitingKey(ino uint64) uint64 { return ino | 1<<63 }
-
-func (t *Timeline) addTCP(e *endpoint) {
-	theirs := tcpKey(e.NetNS, e.Remote, e.Local)
-	p := t.tcpByPair[theirs]
-	if p == nil && !loopback(e.Remote) {
-		p = t.tcpByPair[tcpKey(0, e.Remote, e.Local)] // the same pair of addresses from another namespace
-	}
-	if p != nil && p.peer == nil && p.closedNS == 0 {
-		t.join(e, p)
-	}
-	t.tcpByPair[tcpKey(e.NetNS, e.Local, e.Remote)] = e
-	if !loopback(e.Local) {
-		t.tcpByPair[tcpKey(0, e.Local, e.Remote)] = e
-	}
-}
-
-func tcpKey(ns uint32, local, remote string) string {
-	return fmt.Sprintf("%d %s %s", ns, local, remote)
-}
-
-func loopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip == nil || ip.IsLoopback()
-}
 
 // join makes two endpoints a channel and matches what both already hold.
 func (t *Timeline) join(a, b *endpoint) {

@@ -51,7 +51,7 @@ type Timeline struct {
 	procs     procTable
 	endpoints map[uint32]*endpoint
 	unixByIno map[uint64]*endpoint
-	tcpByPair map[string]*endpoint
+	tcp       tcpIndex
 	shm       shmTable
 	rings     ringTable
 	ids       identities
@@ -93,7 +93,7 @@ func New(o Options) *Timeline {
 		opt:       o,
 		endpoints: map[uint32]*endpoint{},
 		unixByIno: map[uint64]*endpoint{},
-		tcpByPair: map[string]*endpoint{},
+		tcp:       newTCPIndex(),
 		chunky:    map[string]*chunkVotes{},
 		channels:  map[channelKey]*Channel{},
 		control:   map[string]bool{},
@@ -173,6 +173,9 @@ func (t *Timeline) IO(r *run.IO) {
 	}
 	if r.Ret > 0 {
 		e.used(r)
+		if e.peer == nil && e.Transport == run.TransportTCP {
+			t.pairByPosition(e, r)
+		}
 		t.procs.signal(e, r)
 		t.noticeIO(e, r)
 	}

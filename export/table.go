@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/stageline/stageline/correlate/stat"
@@ -91,12 +92,15 @@ func percent(part, whole int) string {
 	return fmt.Sprintf("%.1f %%", p)
 }
 
-// printable replaces what could disturb a terminal; names come from foreign processes.
-func printable(s string) string {
+// Printable replaces what could disturb or deceive a terminal (controls, escape sequences, marks that
+// turn the direction of writing); names come from foreign processes.
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < 0x20 || r == 0x7f || (r >= 0x80 && r < 0xa0) || r == utf8.RuneError {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			return '?'
 		}
 		return r
 	}, s)
 }
+
+func printable(s string) string { return Printable(s) }

@@ -14,7 +14,7 @@ import (
 
 // analyse opens a run, checks it, and builds the report from its records alone.
 func analyse(dir string, o correlate.Options) (_ *export.Report, err error) {
-	r, err := run.Open(dir, run.OpenOptions{})
+	r, err := run.Open(dir, run.OpenOptions{Decoders: decoders()})
 	if err != nil {
 		return nil, fmt.Errorf("open run: %w", err)
 	}

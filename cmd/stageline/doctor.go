@@ -44,6 +44,8 @@ func printFindings(w io.Writer, rows []attach.Finding) error {
 	for _, r := range rows {
 		state := "ok"
 		switch {
+		case r.Untried:
+			state = "?"
 		case !r.OK && r.Required:
 			state = "MISSING"
 		case !r.OK:

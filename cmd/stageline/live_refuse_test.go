@@ -64,6 +64,8 @@ func TestLiveRecordRefuses(t *testing.T) {
 		{"no number", []string{"-p", "engine", "-o", filepath.Join(dir, "c")}, exitUsage, []string{`"engine" is not a PID`}},
 		{"zero", []string{"-p", "0", "-o", filepath.Join(dir, "d")}, exitUsage, []string{`"0" is not a PID`}},
 		{"nothing named", []string{"-o", filepath.Join(dir, "e")}, exitUsage, []string{"name the processes with -p"}},
+		{"unknown engine", []string{"--match", "nothing", "-o", filepath.Join(dir, "h")}, exitUsage, []string{"no such engine", "ollama"}},
+		{"PID and engine", []string{"--match", "ollama", "-p", alive, "-o", filepath.Join(dir, "i")}, exitUsage, []string{"not both"}},
 		{"no output", []string{"-p", alive}, exitUsage, []string{"-o"}},
 		{"directory not empty", []string{"-p", alive, "-o", full}, exitError, []string{full + " is not empty", "choose another directory"}},
 		{"output is a file", []string{"-p", alive, "-o", file}, exitError, []string{file}},

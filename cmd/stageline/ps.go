@@ -14,6 +14,7 @@ import (
 	"github.com/stageline/stageline/collector/attach"
 	"github.com/stageline/stageline/collector/engine"
 	"github.com/stageline/stageline/collector/run"
+	"github.com/stageline/stageline/export"
 )
 
 const psUsage = `usage: stageline ps [PID…] [--json]
@@ -32,6 +33,7 @@ type foundProcess struct {
 	Rule    string   `json:"rule"`
 	Bound   []string `json:"bound"`
 	Command string   `json:"command"`
+	IOUring bool     `json:"io_uring"` // it has one: what goes through it is not recorded
 }
 
 // runPS is `stageline ps`.
@@ -60,15 +62,33 @@ func runPS(_ context.Context, args []string, stdout, _ io.Writer) error {
 	tw := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "PID\tPPID\tENGINE\tSTAGE\tNAMED BY\tBOUND\tCOMMAND")
 	for _, r := range rows {
-		fmt.Fprintf(tw, "%d\t%d\t%s\t%s\t%s\t%d\t%.60s\n", r.PID, r.PPID, r.Engine, r.Stage, r.Rule, len(r.Bound), r.Command)
+		fmt.Fprintf(tw, "%d\t%d\t%s\t%s\t%s\t%d\t%.60s\n", r.PID, r.PPID, r.Engine, export.Printable(r.Stage), r.Rule, len(r.Bound), export.Printable(r.Command))
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil {
+		return fmt.Errorf("print the processes: %w", err)
+	}
+	return sayIOUring(stdout, rows)
+}
+
+// sayIOUring warns of processes that are only seen in part.
+func sayIOUring(w io.Writer, rows []foundProcess) error {
+	var pids []string
+	for _, r := range rows {
+		if r.IOUring {
+			pids = append(pids, strconv.FormatUint(uint64(r.PID), 10))
+		}
+	}
+	if len(pids) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "warning: %s has an io_uring: what goes through that makes no system call and cannot be recorded\n", strings.Join(pids, ", "))
+	return err
 }
 
 func findProcesses(pids []uint32) ([]foundProcess, error) {
 	named := len(pids) > 0
 	for _, p := range pids {
-		if _, err := attach.Describe(p); err != nil {
+		if err := attach.Exists(p); err != nil {
 			return nil, err
 		}
 		pids = append(pids, attach.Children(p)...)
@@ -87,19 +107,19 @@ func findProcesses(pids []uint32) ([]foundProcess, error) {
 	rows := []foundProcess{}
 	seen := map[uint32]bool{}
 	for _, pid := range pids {
-		p, err := attach.Describe(pid)
+		p, held, err := attach.Inspect(pid)
 		if err != nil || seen[pid] {
 			continue // it ended since
 		}
 		seen[pid] = true
-		if r := describeRow(p); named || r.Engine != "generic" {
+		if r := describeRow(p, held); named || r.Engine != "generic" {
 			rows = append(rows, r)
 		}
 	}
 	return rows, nil
 }
 
-func describeRow(p *run.Proc) foundProcess {
+func describeRow(p *run.Proc, held attach.Held) foundProcess {
 	name, rule, eng := engine.StageOf(engine.ProcView{TGID: p.TGID, PPID: p.PPID, Comm: p.Comm, Exe: p.Exe, Cmdline: p.Cmdline, Bound: p.Bound})
-	return foundProcess{PID: p.TGID, PPID: p.PPID, Engine: eng, Stage: name, Rule: rule, Bound: p.Bound, Command: strings.Join(p.Cmdline, " ")}
+	return foundProcess{PID: p.TGID, PPID: p.PPID, Engine: eng, Stage: name, Rule: rule, Bound: p.Bound, Command: strings.Join(p.Cmdline, " "), IOUring: held.IOUring}
 }

@@ -17,15 +17,19 @@ import (
 )
 
 const recordUsage = `usage: stageline record -p PID[,PID…] [-d 30s] -o RUN
+       stageline record --match ENGINE [-d 30s] -o RUN
        stageline record -o RUN -- COMMAND [ARG…]
 
 Records what the processes send, receive, share and wait for, until the duration
-ends, they exit, or Ctrl-C. The run is sealed at the end.
+ends, they exit, or Ctrl-C. With --match all processes of an engine that ps knows are
+recorded, also those started later, as after a restart, until the duration ends or
+Ctrl-C. The run is sealed at the end.
 `
 
 // recordFlags are shared by record and profile.
 type recordFlags struct {
 	pids      []string
+	match     string
 	out       string
 	duration  time.Duration
 	noFollow  bool
@@ -38,6 +42,7 @@ type recordFlags struct {
 
 func (f *recordFlags) add(fs *pflag.FlagSet) {
 	fs.StringSliceVarP(&f.pids, "pid", "p", nil, "process to attach to (repeatable, comma-separated)")
+	fs.StringVar(&f.match, "match", "", "in place of -p: attach to all processes of this engine, also to those that are started later")
 	fs.StringVarP(&f.out, "output", "o", "", "run directory to create")
 	fs.DurationVarP(&f.duration, "duration", "d", 0, "stop after this long (default: until Ctrl-C)")
 	fs.BoolVar(&f.noFollow, "no-follow", false, "leave children of the named processes out")
@@ -69,7 +74,19 @@ func (f *recordFlags) options() (recordOptions, error) {
 	if f.interval < shadow.MinInterval || f.interval > time.Second {
 		return recordOptions{}, usagef("--shadow-interval %v: want %v to 1s", f.interval, shadow.MinInterval)
 	}
-	return recordOptions{ShadowRings: f.shadow, ShadowInterval: f.interval, PIDs: pids, OutDir: f.out, NoFollow: f.noFollow, RingBytes: f.ring, CaptureBytes: f.capture, DebugDropPermill: f.debugDrop}, nil
+	var m *matcher
+	if f.match != "" {
+		if len(pids) > 0 {
+			return recordOptions{}, usagef("name the processes with -p or --match, not both")
+		}
+		if m, err = newMatcher(f.match); err != nil {
+			return recordOptions{}, err
+		}
+		if pids, err = m.first(); err != nil {
+			return recordOptions{}, err
+		}
+	}
+	return recordOptions{Match: m, ShadowRings: f.shadow, ShadowInterval: f.interval, PIDs: pids, OutDir: f.out, NoFollow: f.noFollow, RingBytes: f.ring, CaptureBytes: f.capture, DebugDropPermill: f.debugDrop}, nil
 }
 
 func parsePIDs(list []string) ([]uint32, error) {
@@ -111,7 +128,7 @@ func runRecord(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	}
 	command := fs.Args()
 	if (len(command) > 0) == (len(o.PIDs) > 0) {
-		return usagef("name the processes with -p, or a command after --, not both")
+		return usagef("name the processes with -p or --match, or a command after --, not both")
 	}
 	var child *startedCommand
 	if len(command) > 0 {
@@ -121,7 +138,7 @@ func runRecord(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		defer child.kill()
 		o.PIDs = []uint32{child.pid()}
 	}
-	rec, err := startRecorder(o)
+	rec, err := startRecorder(o, stderr)
 	if err != nil {
 		return err
 	}

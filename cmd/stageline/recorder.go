@@ -22,6 +22,7 @@ import (
 type recordOptions struct {
 	PIDs             []uint32
 	OutDir           string
+	Match            *matcher // the engine whose processes PIDs are, and whose later ones are recorded, too; nil: by PID
 	NoFollow         bool
 	RingBytes        uint32
 	CaptureBytes     uint32
@@ -43,11 +44,15 @@ type recorder struct {
 	procs map[uint32]*run.Proc // described targets
 	fresh map[uint32]int64     // followed processes to describe once they have set themselves up
 
-	exits []run.Proc // of targets, in order; see exitWatch
+	exits  []run.Proc      // of targets, in order; see watch.go
+	mapped map[uint32]bool // processes that have mapped segments
+	stale  map[uint32]bool // of those, the ones that exec'd or exited since the last look
+	warned map[string]bool // notes that were made, one of a kind for each process
+	warns  []string        // what the user is to know at once
 
 	ids    *wire.IDSet
 	shadow *shadow.Shadow // nil: not asked for
-	mapped bool           // a target mapped what may be a ring
+	rings  bool           // a target mapped what may be a ring
 
 	cancel context.CancelFunc
 	done   chan error  // closed ring, or the error that stopped the drain
@@ -57,14 +62,19 @@ type recorder struct {
 // redescribeAfter is when a new process is looked at again for the sockets it has bound.
 const redescribeAfter = int64(time.Second)
 
-// startRecorder attaches and returns once the probes are on and the snapshot is in the run.
-func startRecorder(o recordOptions) (_ *recorder, err error) {
+// startRecorder attaches and returns once the probes are on and the snapshot is in the run. What the
+// snapshot warns of is said on stderr.
+func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
+	if err := attach.Place(); err != nil {
+		return nil, err
+	}
 	for _, pid := range o.PIDs {
-		if _, err := attach.Describe(pid); err != nil {
+		if err := attach.Exists(pid); err != nil {
 			return nil, err
 		}
 	}
-	r := &recorder{opts: o, procs: map[uint32]*run.Proc{}, fresh: map[uint32]int64{}, done: make(chan error, 1)}
+	r := &recorder{opts: o, procs: map[uint32]*run.Proc{}, fresh: map[uint32]int64{},
+		mapped: map[uint32]bool{}, stale: map[uint32]bool{}, warned: map[string]bool{}, done: make(chan error, 1)}
 	defer func() {
 		if err != nil {
 			r.release()
@@ -77,35 +87,46 @@ func startRecorder(o recordOptions) (_ *recorder, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.w, err = run.Create(o.OutDir, run.Metadata{RunID: o.RunID, Options: r.optionTable()}); err != nil {
+	if r.w, err = run.Create(o.OutDir, run.Metadata{RunID: o.RunID, Options: r.optionTable(), Decoders: decoders()}); err != nil {
 		return nil, err
 	}
 	if err := r.openDrain(); err != nil {
 		return nil, err
 	}
-	procs, notes, err := r.progs.Watch(o.PIDs, !o.NoFollow)
-	if err != nil {
+	if err := r.watch(o.PIDs); err != nil {
 		return nil, err
-	}
-	for _, p := range procs {
-		r.procs[p.TGID] = p
-		r.w.Proc(p)
-		for _, m := range attach.Mappings(p.TGID) {
-			seen := m.Seen(p.TGID, run.Mono())
-			r.w.Shm(&seen)
-		}
-	}
-	for i := range notes {
-		r.w.Note(&notes[i])
 	}
 	for _, m := range r.progs.Missing {
 		r.w.Note(&run.Note{AtNS: run.Mono(), Level: "info", Code: "probe-missing", Text: "this kernel has no hook for " + m + ": what it adds is unknown in this run"})
 	}
 	r.startShadow()
+	r.sayWarnings(stderr)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	go func() { r.done <- r.d.Run(ctx) }()
 	return r, nil
+}
+
+// watch makes processes targets and writes what is known of them.
+func (r *recorder) watch(pids []uint32) error {
+	procs, notes, err := r.progs.Watch(pids, !r.opts.NoFollow)
+	if err != nil {
+		return err
+	}
+	for _, p := range procs {
+		if old := r.procs[p.TGID]; old != nil && near(old.StartNS, p.StartNS) {
+			p.Target = p.Target || old.Target
+		}
+		r.procs[p.TGID] = p
+		r.w.Proc(p)
+		for _, m := range attach.Mappings(p.TGID) {
+			seen := m.Seen(p.TGID, run.Mono())
+			r.w.Shm(&seen)
+			r.mapped[p.TGID] = true
+		}
+	}
+	r.note(notes...)
+	return nil
 }
 
 func (r *recorder) openDrain() error {
@@ -117,7 +138,7 @@ func (r *recorder) openDrain() error {
 	var err error
 	r.d, err = drain.New(drain.Config{
 		Maps: drain.Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams},
-		Sink: exitWatch{r.w, r}, Rules: engine.GenericRules(), IDs: r.ids,
+		Sink: recorderSink{r.w, r}, Rules: engine.GenericRules(), IDs: r.ids,
 		Describe: r.describe, Misses: r.progs.Misses, Tick: r.tick,
 	})
 	return err
@@ -127,8 +148,8 @@ func (r *recorder) openDrain() error {
 // kernel reported it.
 func (r *recorder) describe(p *run.Proc) {
 	d, err := attach.Describe(p.TGID)
-	if err != nil {
-		return
+	if err != nil || !near(p.StartNS, d.StartNS) {
+		return // gone again; its PID may be another's by now
 	}
 	p.Exe, p.Cmdline, p.NSPID = d.Exe, d.Cmdline, d.NSPID
 	if p.Event == run.ProcFork {
@@ -147,16 +168,22 @@ func (r *recorder) tick(now int64) (stop bool) {
 		}
 	}
 	if r.shadow != nil {
-		if r.mapped {
-			r.mapped = false
+		if r.rings {
+			r.rings = false
 			r.shadow.Scan(r.described())
 		}
 		r.shadow.Drain(r.w)
 	}
+	if err := r.forgetMappings(); err != nil {
+		r.note(run.Note{AtNS: now, Level: "warn", Code: "mappings", Text: err.Error()})
+	}
 	if r.w.Err() != nil {
 		return true // nothing more can be kept; stop says why
 	}
-	if r.progs.Alive() > 0 {
+	if err := r.matchNew(now); err != nil {
+		r.note(run.Note{AtNS: now, Level: "warn", Code: "match", Text: err.Error()})
+	}
+	if r.opts.Match != nil || r.progs.Alive() > 0 {
 		return false
 	}
 	r.empty.Store(true)
@@ -165,15 +192,19 @@ func (r *recorder) tick(now int64) (stop bool) {
 }
 
 func (r *recorder) snapshot(pid uint32) {
-	d, err := attach.Describe(pid)
+	d, held, err := attach.Inspect(pid)
 	if err != nil {
 		return
 	}
 	if old := r.procs[pid]; old != nil {
+		if !near(old.StartNS, d.StartNS) {
+			return // another process has its PID by now
+		}
 		d.Target = old.Target
 	}
 	r.procs[pid] = d
 	r.w.Proc(d)
+	r.note(held.Notes(d)...)
 }
 
 // wait returns when the recording ends by itself or the context does.
@@ -279,44 +310,4 @@ func (r *recorder) described() []*run.Proc {
 		out = append(out, r.procs[pid])
 	}
 	return out
-}
-
-// exitWatch passes records on and remembers which processes ended.
-type exitWatch struct {
-	run.Sink
-	r *recorder
-}
-
-// Proc notes an exit on its way to the run.
-func (x exitWatch) Proc(p *run.Proc) {
-	if p.Event == run.ProcExit && p.TID == p.TGID && len(x.r.exits) < 1000 {
-		x.r.exits = append(x.r.exits, *p)
-	}
-	x.Sink.Proc(p)
-}
-
-// Shm notes, on its way to the run, that a target mapped what may be a ring.
-func (x exitWatch) Shm(s *run.Shm) {
-	if _, ok := engine.RingOf(s.Size); ok && s.Op == run.ShmMap && s.Ret >= 0 {
-		x.r.mapped = true
-	}
-	x.Sink.Shm(s)
-}
-
-// sayEnded tells the user which of the named processes ended, and how, and whether that ended the
-// recording. Call it after stop.
-func (r *recorder) sayEnded(stderr io.Writer) {
-	for _, p := range r.exits {
-		if d := r.procs[p.TGID]; d == nil || !d.Target {
-			continue
-		}
-		how := fmt.Sprintf("exited with status %d", p.ExitCode>>8&0xff)
-		if sig := p.ExitCode & 0x7f; sig != 0 {
-			how = fmt.Sprintf("was killed by signal %d", sig)
-		}
-		fmt.Fprintf(stderr, "stageline: process %d (%s) %s while it was recorded\n", p.TGID, p.Comm, how)
-	}
-	if r.empty.Load() {
-		fmt.Fprintln(stderr, "stageline: all recorded processes have exited; the run is complete up to there")
-	}
 }

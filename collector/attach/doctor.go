@@ -1,7 +1,6 @@
 package attach
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -19,43 +18,104 @@ import (
 type Finding struct {
 	Name     string `json:"name"`
 	OK       bool   `json:"ok"`
-	Required bool   `json:"required"` // recording cannot work without it
+	Required bool   `json:"required"`          // recording cannot work without it
+	Untried  bool   `json:"untried,omitempty"` // cannot be told without permission; not ok
 	Detail   string `json:"detail"`
 	Fix      string `json:"fix,omitempty"`
 }
 
+// findings collects rows.
+type findings struct {
+	rows []Finding
+	deaf bool // no permission: what a program would tell is unknown
+}
+
+func (f *findings) add(name string, required bool, err error, detail, fix string) {
+	row := Finding{Name: name, OK: err == nil, Required: required, Detail: detail}
+	if err != nil {
+		row.Detail, row.Fix = oneLine(err), fix
+	}
+	f.rows = append(f.rows, row)
+}
+
+// try adds a row that needs permission to be told.
+func (f *findings) try(name string, required bool, do func() error, detail, fix string) {
+	if f.deaf {
+		f.rows = append(f.rows, Finding{Name: name, Required: required, Untried: true, Detail: "not known without permission"})
+		return
+	}
+	f.add(name, required, do(), detail, fix)
+}
+
 // Doctor tries everything recording needs or can use on this host, by doing it.
 func Doctor() []Finding {
-	var out []Finding
-	add := func(name string, required bool, err error, detail, fix string) {
-		f := Finding{Name: name, OK: err == nil, Required: required, Detail: detail}
-		if err != nil {
-			f.Detail, f.Fix = oneLine(err), fix
-		}
-		out = append(out, f)
-	}
 	var u unix.Utsname
 	_ = unix.Uname(&u)
-	add("kernel", true, kernelFloor(unix.ByteSliceToString(u.Release[:])), unix.ByteSliceToString(u.Release[:]), "use Linux 5.15 or newer")
-	_, err := os.Stat("/sys/kernel/btf/vmlinux")
-	add("type information (BTF)", true, err, "/sys/kernel/btf/vmlinux", "use a kernel built with CONFIG_DEBUG_INFO_BTF")
-	add("permission", true, Check(), "may load tracing programs", "run with sudo, or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE")
-	add("lockdown", false, lockdown(), "off, or integrity", "confidentiality mode forbids reading other processes' memory: boot without it")
-	add("ring buffer", true, features.HaveMapType(ebpf.RingBuf), "BPF_MAP_TYPE_RINGBUF", "use Linux 5.8 or newer")
-	add("task storage", true, features.HaveMapType(ebpf.TaskStorage), "BPF_MAP_TYPE_TASK_STORAGE", "use Linux 5.11 or newer")
-	for _, h := range []string{"sys_enter", "sys_exit", "sched_switch", "sched_waking", "sched_process_fork", "sched_process_exec", "sched_process_exit", "task_rename", "inet_sock_set_state"} {
-		add("hook "+h, true, tryHook(rawHook(h)), "tp_btf", "use a kernel with this tracepoint")
+	release := unix.ByteSliceToString(u.Release[:])
+	priv := readPrivileges()
+	var f findings
+	f.add("kernel", true, kernelFloor(release), release, "use Linux 5.15 or newer")
+	_, err := os.Stat(typesPath)
+	f.add("type information (BTF)", true, err, typesPath, "use a kernel built with CONFIG_DEBUG_INFO_BTF; in a container, mount /sys")
+	f.add("lockdown", true, lockedDown(&priv), "off, or integrity", fixLockdown)
+	f.add("PID namespace", true, nested(&priv), "the host's", fixPIDNS)
+	loads := tryHook(rawHook("sys_enter"))
+	var refused error
+	if loads != nil {
+		u := priv.refusal("load eBPF programs", loads)
+		refused = &Unsupported{What: u.What}
+		f.add("permission", true, refused, "", u.Fix)
+	} else {
+		f.add("permission", true, nil, "may load tracing programs", "")
 	}
-	add("hook sk_data_ready", false, tryHook(rawHook("sk_data_ready")), "tp_btf; tells when data became readable", "Linux 6.3 or newer has it; without it that time is unknown")
-	add("queued bytes of unix sockets", false, haveField("unix_sock", "inq_len"), "unix_sock.inq_len; aligns channels that were open before attach", "Linux 6.17 or newer has it; elsewhere only channels opened after attach are aligned")
-	add("uprobes", false, tryUprobe(false), "for CUDA calls and user spans", "needs CONFIG_UPROBES")
-	add("uprobe multi", false, tryUprobe(true), "many uprobes at once", "Linux 6.6 or newer has it")
-	add("fentry", false, tryHook(&ebpf.ProgramSpec{Name: "sl_probe", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceFEntry, AttachTo: "vfs_read", License: "GPL"}), "not used", "not needed: nothing uses it")
-	add("kprobes", false, tryKprobe(), "not used", "not needed: nothing uses it")
+	f.deaf = refused != nil && forbidden(loads)
+	f.add("details of processes", false, priv.details(), "of all users", "run with sudo, or grant CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH")
+	f.hooks()
+	f.add("io_uring", false, ioUring(), "switched off: all I/O makes system calls", "ps, record and report name the processes that use it; engines have a switch for it, or set kernel.io_uring_disabled=2")
 	if o := Others(); len(o) > 0 {
-		add("other recorders", false, fmt.Errorf("processes %s are being recorded now", strings.Join(o, ", ")), "", "each process can have one recorder at a time")
+		f.add("other recorders", false, fmt.Errorf("processes %s are being recorded now", strings.Join(o, ", ")), "", "each process can have one recorder at a time")
 	}
-	return out
+	return f.rows
+}
+
+func (f *findings) hooks() {
+	f.try("ring buffer", true, func() error { return features.HaveMapType(ebpf.RingBuf) }, "BPF_MAP_TYPE_RINGBUF", "use Linux 5.8 or newer")
+	f.try("task storage", true, func() error { return features.HaveMapType(ebpf.TaskStorage) }, "BPF_MAP_TYPE_TASK_STORAGE", "use Linux 5.11 or newer")
+	for _, h := range []string{"sys_enter", "sys_exit", "sched_switch", "sched_waking", "sched_process_fork", "sched_process_exec", "sched_process_exit", "task_rename", "inet_sock_set_state"} {
+		f.try("hook "+h, true, func() error { return tryHook(rawHook(h)) }, "tp_btf", "use a kernel with this tracepoint")
+	}
+	f.try("hook sk_data_ready", false, func() error { return tryHook(rawHook("sk_data_ready")) }, "tp_btf; tells when data became readable", "Linux 6.3 or newer has it; without it that time is unknown")
+	f.add("queued bytes of unix sockets", false, haveField("unix_sock", "inq_len"), "unix_sock.inq_len; aligns channels that were open before attach", "Linux 6.17 or newer has it; elsewhere only channels opened after attach are aligned")
+	f.try("uprobes", false, func() error { return tryUprobe(false) }, "for CUDA calls and user spans", "needs CONFIG_UPROBES")
+	f.try("uprobe multi", false, func() error { return tryUprobe(true) }, "many uprobes at once", "Linux 6.6 or newer has it")
+	f.try("fentry", false, func() error {
+		return tryHook(&ebpf.ProgramSpec{Name: "sl_probe", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceFEntry, AttachTo: "vfs_read", License: "GPL"})
+	}, "not used", "not needed: nothing uses it")
+	f.try("kprobes", false, tryKprobe, "not used", "not needed: nothing uses it")
+}
+
+// lockedDown and nested are the rows of what privileges.place refuses.
+func lockedDown(p *privileges) error {
+	if p.lockdown == "confidentiality" {
+		return errors.New("confidentiality: no program may read other processes' memory")
+	}
+	return nil
+}
+
+func nested(p *privileges) error {
+	if p.pidNamespace {
+		return errors.New("not the host's: the kernel programs see other PIDs than this process")
+	}
+	return nil
+}
+
+// ioUring is an error where processes can do I/O without a system call of their own.
+func ioUring() error {
+	b, err := os.ReadFile("/proc/sys/kernel/io_uring_disabled")
+	if err == nil && strings.TrimSpace(string(b)) == "2" {
+		return nil
+	}
+	return errors.New("allowed on this host: I/O through it makes no system calls and is not recorded")
 }
 
 // CanRecord tells whether every required row is ok.
@@ -68,8 +128,9 @@ func CanRecord(fs []Finding) bool {
 	return true
 }
 
+// oneLine also leaves out the library's guess at a limit that has not counted since 5.11.
 func oneLine(err error) string {
-	s := err.Error()
+	s := strings.Replace(err.Error(), " (MEMLOCK may be too low, consider rlimit.RemoveMemlock)", "", 1)
 	if i := strings.IndexByte(s, '\n'); i >= 0 {
 		s = s[:i]
 	}
@@ -83,14 +144,6 @@ func kernelFloor(release string) error {
 	}
 	if major < 5 || (major == 5 && minor < 15) {
 		return fmt.Errorf("kernel %s is older than 5.15", release)
-	}
-	return nil
-}
-
-func lockdown() error {
-	b, err := os.ReadFile("/sys/kernel/security/lockdown")
-	if err == nil && bytes.Contains(b, []byte("[confidentiality]")) {
-		return errors.New("lockdown is in confidentiality mode")
 	}
 	return nil
 }

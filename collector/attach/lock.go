@@ -38,6 +38,9 @@ func Lock(pids []uint32) (*Locks, error) {
 	return l, nil
 }
 
+// Add takes the lock of one more PID.
+func (l *Locks) Add(pid uint32) error { return l.take(pid) }
+
 func (l *Locks) take(pid uint32) error {
 	addr := &unix.SockaddrUnix{Name: fmt.Sprintf("@stageline/record/%d", pid)}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -8,13 +8,11 @@ package attach
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
 	"github.com/stageline/stageline/bpf"
 )
@@ -81,18 +79,24 @@ var hooks = []hook{
 
 // Check says whether this process may load and run the programs here, nil when it can.
 func Check() error {
-	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
-		return &Unsupported{What: "this kernel has no type information (BTF)", Fix: "use a kernel built with CONFIG_DEBUG_INFO_BTF, 5.15 or newer", Err: err}
+	if _, err := os.Stat(typesPath); err != nil {
+		return noTypes(err)
+	}
+	priv := readPrivileges()
+	if err := priv.place(); err != nil {
+		return err
 	}
 	// The programs' own kind is tried: a probe with fentry is refused by kernels that allow these.
-	err := tryHook(&ebpf.ProgramSpec{Name: "sl_probe", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "sys_enter", License: "Dual BSD/GPL"})
-	if errors.Is(err, unix.EPERM) || errors.Is(err, fs.ErrPermission) {
-		return &Unsupported{What: "no permission to load eBPF programs", Fix: "run with sudo, or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE", Err: err}
-	}
-	if err != nil {
-		return &Unsupported{What: "this kernel cannot run tracing programs", Fix: "use Linux 5.15 or newer with CONFIG_DEBUG_INFO_BTF", Err: err}
+	if err := tryHook(rawHook("sys_enter")); err != nil {
+		return priv.refusal("load eBPF programs", err)
 	}
 	return nil
+}
+
+const typesPath = "/sys/kernel/btf/vmlinux"
+
+func noTypes(err error) error {
+	return &Unsupported{What: "this kernel has no type information (BTF)", Fix: "use a kernel built with CONFIG_DEBUG_INFO_BTF, 5.15 or newer; in a container, mount /sys", Err: err}
 }
 
 // Load loads and attaches the programs. No process is a target yet.
@@ -152,18 +156,11 @@ func (p *Programs) load(spec *ebpf.CollectionSpec, o Options) error {
 				Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}}
 		}
 	}
-	err := spec.LoadAndAssign(&p.Objs, nil)
-	var v *ebpf.VerifierError
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, unix.EPERM) || errors.Is(err, fs.ErrPermission):
-		return &Unsupported{What: "no permission to load the kernel programs", Fix: "run with sudo; in a container add CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE", Err: err}
-	case errors.As(err, &v):
-		return &Unsupported{What: "this kernel rejects a program", Fix: "report the kernel version and this text", Err: err}
-	default:
-		return &Unsupported{What: "the kernel programs do not load here", Fix: "run stageline doctor", Err: err}
+	if err := spec.LoadAndAssign(&p.Objs, nil); err != nil {
+		priv := readPrivileges()
+		return priv.refusal("load the kernel programs", err)
 	}
+	return nil
 }
 
 // haveHook tells whether the traced event exists in this kernel.

@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stageline/stageline/collector/run"
 )
@@ -19,12 +20,17 @@ const clockTicks = 100
 
 // NoProcess says that a PID names no process.
 type NoProcess struct {
-	PID uint32
-	Err error
+	PID   uint32
+	Inner []uint32 // processes that have this PID in a namespace of their own
+	Err   error
 }
 
 func (e *NoProcess) Error() string {
-	return fmt.Sprintf("no process has PID %d: look it up with `stageline ps` or pgrep, and name the engine's processes as this PID namespace sees them", e.PID)
+	s := fmt.Sprintf("no process has PID %d", e.PID)
+	if n := len(e.Inner); n > 0 && n <= 5 {
+		return s + fmt.Sprintf(" here; inside a container that is the PID of %s: name the PID that the host sees", strings.Trim(strings.ReplaceAll(fmt.Sprint(e.Inner), " ", ", "), "[]"))
+	}
+	return s + ": look it up with `stageline ps` or pgrep, and name the engine's processes as this PID namespace sees them"
 }
 
 func (e *NoProcess) Unwrap() error { return e.Err }
@@ -32,13 +38,47 @@ func (e *NoProcess) Unwrap() error { return e.Err }
 // errExited is the reason for a process of which only the entry is left until its parent asks.
 var errExited = errors.New("it has exited, and its parent has not yet taken note")
 
+// Held is what the descriptors of a process say beside its sockets.
+type Held struct {
+	IOUring    bool // it can send and receive without a system call
+	Replaced   bool // the file of its program is gone, or is another one now
+	Unreadable bool // they may not be looked at: bound sockets and this are unknown
+}
+
 // Describe reads what /proc says of a process: identity, command, and the sockets it has bound.
 func Describe(pid uint32) (*run.Proc, error) {
-	dir := "/proc/" + strconv.FormatUint(uint64(pid), 10)
+	p, _, err := Inspect(pid)
+	return p, err
+}
+
+// Inspect is Describe with what else the descriptors say.
+func Inspect(pid uint32) (*run.Proc, Held, error) {
+	dir := procDir(pid)
+	p, err := identify(dir, pid)
+	if err != nil {
+		return nil, Held{}, err
+	}
+	exe, _ := os.Readlink(dir + "/exe")
+	gone := false
+	p.Exe, gone = strings.CutSuffix(exe, " (deleted)")
+	if b, err := os.ReadFile(dir + "/cmdline"); err == nil && len(b) > 0 {
+		p.Cmdline = run.Redact(strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"))
+	}
+	sockets, held := descriptors(dir)
+	held.Replaced = gone
+	p.Bound = boundPaths(dir, sockets)
+	return p, held, nil
+}
+
+func procDir(pid uint32) string { return "/proc/" + strconv.FormatUint(uint64(pid), 10) }
+
+// identify reads who a process is and refuses what cannot be recorded. It is cheap: nothing of the
+// process's tables is read.
+func identify(dir string, pid uint32) (*run.Proc, error) {
 	stat, err := os.ReadFile(dir + "/stat")
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, &NoProcess{PID: pid, Err: err}
+			return nil, &NoProcess{PID: pid, Inner: innerPIDs(pid), Err: err}
 		}
 		return nil, fmt.Errorf("read process %d: %w", pid, err)
 	}
@@ -55,12 +95,13 @@ func Describe(pid uint32) (*run.Proc, error) {
 		}
 		p.NSPID = ns
 	}
-	p.Exe, _ = os.Readlink(dir + "/exe")
-	if b, err := os.ReadFile(dir + "/cmdline"); err == nil && len(b) > 0 {
-		p.Cmdline = run.Redact(strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"))
-	}
-	p.Bound = boundPaths(dir)
 	return p, nil
+}
+
+// Exists says why a PID cannot be recorded, nil when it can.
+func Exists(pid uint32) error {
+	_, err := identify(procDir(pid), pid)
+	return err
 }
 
 // parseStat reads comm, ppid and start time. The name may hold spaces and parentheses.
@@ -116,26 +157,33 @@ func statusIDs(dir string) (tgid, nspid uint32) {
 	return tgid, nspid
 }
 
-// socketInodes lists the socket inodes a process holds.
-func socketInodes(dir string) map[string]bool {
-	out := map[string]bool{}
-	ents, err := os.ReadDir(dir + "/fd")
+// descriptors lists the socket inodes a process holds, and what else its descriptors say.
+func descriptors(dir string) (sockets map[string]bool, held Held) {
+	sockets = map[string]bool{}
+	f, err := os.Open(dir + "/fd")
 	if err != nil {
-		return out
+		return sockets, Held{Unreadable: errors.Is(err, fs.ErrPermission)}
 	}
-	for _, e := range ents {
-		l, err := os.Readlink(filepath.Join(dir, "fd", e.Name()))
-		if err == nil && strings.HasPrefix(l, "socket:[") {
-			out[strings.TrimSuffix(l[len("socket:["):], "]")] = true
+	defer f.Close()
+	names, _ := f.Readdirnames(-1) // in no order: sorting ten thousand is for nothing
+	var buf [64]byte
+	for _, name := range names {
+		n, err := unix.Readlinkat(int(f.Fd()), name, buf[:])
+		switch link := string(buf[:max(n, 0)]); {
+		case errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):
+			held.Unreadable = true
+		case strings.HasPrefix(link, "socket:["):
+			sockets[strings.TrimSuffix(link[len("socket:["):], "]")] = true
+		case link == "anon_inode:[io_uring]":
+			held.IOUring = true
 		}
 	}
-	return out
+	return sockets, held
 }
 
 // boundPaths lists what the process has bound: unix paths of listening or unconnected sockets, and
 // listening TCP addresses as "tcp:ip:port".
-func boundPaths(dir string) []string {
-	mine := socketInodes(dir)
+func boundPaths(dir string, mine map[string]bool) []string {
 	if len(mine) == 0 {
 		return nil
 	}
@@ -165,6 +213,7 @@ func eachLine(path string, fn func([]string)) {
 	}
 	defer f.Close()
 	sc := bufio.NewScanner(f)
+	sc.Buffer(nil, 1<<20) // a line of maps may hold a path and more than the default
 	for sc.Scan() {
 		fn(strings.Fields(sc.Text()))
 	}
@@ -186,9 +235,9 @@ func (m Mapping) Seen(pid uint32, nowNS int64) run.Shm {
 // Mappings finds the shared mappings of tmpfs files that a process has now.
 func Mappings(pid uint32) []Mapping {
 	var out []Mapping
-	eachLine("/proc/"+strconv.FormatUint(uint64(pid), 10)+"/maps", func(f []string) {
+	eachLine(procDir(pid)+"/maps", func(f []string) {
 		// addr-addr perms offset dev inode path
-		if len(f) < 6 || len(f[1]) < 4 || f[1][3] != 's' || (!strings.HasPrefix(f[5], "/dev/shm/") && !strings.HasPrefix(f[5], "/memfd:")) {
+		if len(f) < 6 || len(f[1]) < 4 || f[1][3] != 's' || !isShm(f[5]) {
 			return
 		}
 		lo, hi, _ := strings.Cut(f[0], "-")
@@ -203,6 +252,31 @@ func Mappings(pid uint32) []Mapping {
 		}
 		out = append(out, Mapping{Addr: addr, Size: end - addr, Inode: ino, Dev: uint32(major)<<20 | uint32(minor), Name: f[5][strings.LastIndexAny(f[5], "/:")+1:]})
 	})
+	return out
+}
+
+// isShm recognises a segment by its path, which begins with more than /dev/shm when the process
+// lives in another root.
+func isShm(path string) bool {
+	return strings.Contains(path, "/dev/shm/") || strings.HasPrefix(path, "/memfd:")
+}
+
+// innerPIDs lists the processes that have a PID in a namespace of their own.
+func innerPIDs(pid uint32) []uint32 {
+	var out []uint32
+	ents, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range ents {
+		n, err := strconv.ParseUint(e.Name(), 10, 32)
+		if err != nil {
+			continue
+		}
+		if tgid, ns := statusIDs("/proc/" + e.Name()); tgid == uint32(n) && ns == pid && tgid != pid {
+			out = append(out, tgid)
+		}
+	}
 	return out
 }
 

@@ -20,7 +20,7 @@ const (
 // two is seen by the probes. A process that vanishes in between is reported, not an error.
 func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes []run.Note, err error) {
 	for _, pid := range pids {
-		if _, err := Describe(pid); err != nil {
+		if err := Exists(pid); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -55,7 +55,7 @@ func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes [
 		}
 	}
 	for _, pid := range order {
-		d, err := Describe(pid)
+		d, held, err := Inspect(pid)
 		if err != nil {
 			if err := p.unwatch(pid); err != nil {
 				return nil, nil, err
@@ -63,6 +63,7 @@ func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes [
 			notes = append(notes, run.Note{AtNS: run.Mono(), Level: "warn", Code: "process-gone", Text: fmt.Sprintf("process %d ended while probes were attached", pid)})
 			continue
 		}
+		notes = append(notes, held.Notes(d)...)
 		d.Target = flags[pid] == targetNamed
 		procs = append(procs, d)
 		if err := p.preloadMaps(pid); err != nil {
@@ -70,6 +71,24 @@ func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes [
 		}
 	}
 	return procs, notes, nil
+}
+
+// CodeIOUring is the note on a process whose calls do not show all that it sends and receives.
+const CodeIOUring = "io-uring"
+
+// Notes says what the descriptors of a process mean for its recording.
+func (h Held) Notes(p *run.Proc) []run.Note {
+	var out []run.Note
+	if h.IOUring {
+		out = append(out, run.Note{AtNS: run.Mono(), Level: "warn", Code: CodeIOUring, Text: fmt.Sprintf("process %d (%s) has an io_uring: what it sends and receives through that makes no system call and is missing in this run; engines have a switch for it (for example UV_USE_IO_URING=0)", p.TGID, p.Comm)})
+	}
+	if h.Replaced {
+		out = append(out, run.Note{AtNS: run.Mono(), Level: "info", Code: "program-replaced", Text: fmt.Sprintf("the file of the program of process %d, %s, was removed or replaced since it started: versions read from disk are not its own", p.TGID, p.Exe)})
+	}
+	if h.Unreadable {
+		out = append(out, run.Note{AtNS: run.Mono(), Level: "warn", Code: "details-unreadable", Text: fmt.Sprintf("the descriptors and mappings of process %d (%s) may not be read: the sockets it has bound and its segments are unknown, and its stage may go without a name; run with sudo, or grant CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH", p.TGID, p.Comm)})
+	}
+	return out
 }
 
 // unwatch takes a process off the targets that may have exited before it was one: no exit would
@@ -91,6 +110,36 @@ func (p *Programs) preloadMaps(pid uint32) error {
 		}
 		if err != nil {
 			return fmt.Errorf("note the shared mappings of process %d: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+// ForgetMappings drops what is known of mappings that processes no longer have, after an exec or an
+// exit, which unmap without a call. Its cost grows with the mappings of all targets.
+func (p *Programs) ForgetMappings(pids map[uint32]bool) error {
+	var k bpf.StagelineSlMapKey
+	var v bpf.StagelineSlMapVal
+	was := map[uint32][]bpf.StagelineSlMapKey{}
+	it := p.Objs.SlMaps.Iterate()
+	for it.Next(&k, &v) {
+		if pids[k.Tgid] {
+			was[k.Tgid] = append(was[k.Tgid], k)
+		}
+	}
+	// An iteration that was interrupted by a change has seen a part; the rest is for the next exit.
+	for pid, keys := range was {
+		now := map[uint64]bool{}
+		for _, m := range Mappings(pid) { // read after the table: what is only in that is gone
+			now[m.Addr] = true
+		}
+		for _, k := range keys {
+			if now[k.Addr] {
+				continue
+			}
+			if err := p.Objs.SlMaps.Delete(&k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return fmt.Errorf("forget a mapping of process %d: %w", pid, err)
+			}
 		}
 	}
 	return nil

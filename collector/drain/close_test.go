@@ -1,15 +1,11 @@
 package drain
 
 import (
-	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stageline/stageline/bpf"
-	"github.com/stageline/stageline/collector/attach"
 	"github.com/stageline/stageline/collector/run"
-	"github.com/stageline/stageline/collector/wire"
 )
 
 // nothing is a sink that keeps no record.
@@ -29,23 +25,7 @@ func (nothing) Loss(*run.Loss)         {}
 // An endpoint that read the end of its input is let go after a long silence, and decoded again
 // when it answers after all.
 func TestHalfClosedComesBack(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: loads programs into the running kernel")
-	}
-	progs, err := attach.Load(attach.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer progs.Close()
-	o := &progs.Objs
-	d, err := New(Config{Maps: Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams},
-		Sink: nothing{}, Rules: &wire.Rules{Name: "test/0"}, IDs: wire.NewIDSet()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := progs.Watch([]uint32{uint32(os.Getpid())}, false); err != nil {
-		t.Fatal(err)
-	}
+	d := ownDrain(t)
 	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -58,14 +38,7 @@ func TestHalfClosedComesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	find := func() *endpoint {
-		for k, e := range d.eps {
-			if k.Ino == st.Ino && k.Transport == uint32(bpf.StagelineSlTransportSL_TRANSPORT_UNIX) {
-				return e
-			}
-		}
-		return nil
-	}
+	find := func() *endpoint { return d.find(st.Ino) }
 	first := find()
 	if first == nil || first.ends != endHalf {
 		t.Fatalf("after the end of its input: %+v", first)

@@ -62,6 +62,8 @@ type Drain struct {
 	stats   Stats
 	shed    uint64      // times the budget made a decoder give something up
 	held    wire.Budget // bytes that all decoders hold
+	toAsk   []*endpoint // silent endpoints to be asked for, see held.go
+	askedNS int64       // when that list was made
 
 	io     run.IO
 	shm    run.Shm
@@ -133,6 +135,7 @@ func (d *Drain) Stats() Stats { return d.stats }
 
 func (d *Drain) housekeeping(now int64) bool {
 	d.loss.poll(d.cfg.Sink, now, d.cfg.Misses)
+	d.sweepHeld(now)
 	for _, e := range d.ordered() {
 		e.tick(d, now)
 	}

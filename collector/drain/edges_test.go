@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +25,8 @@ func edges() {
 	lastWithFIN()
 	truncated()
 	spliced()
+	manyMessages()
+	packets()
 	fmt.Println("done")
 	in.ReadString('\n')
 }
@@ -61,6 +65,75 @@ func spliced() {
 	unix.Write(p[0], make([]byte, 3))
 	unix.Splice(q[0], nil, p[0], nil, 7, 0)
 	unix.Read(p[1], make([]byte, 64))
+}
+
+// mmsghdr is struct mmsghdr of the kernel.
+type mmsghdr struct {
+	hdr unix.Msghdr
+	len uint32
+	_   [4]byte
+}
+
+// The messages of one sendmmsg: more than a record's scan of buffers, and each of its own length.
+const mmsgCount, mmsgLen = 101, 7
+
+// manyMessages sends and receives them in one call each, on a stream.
+func manyMessages() {
+	p, _ := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	buf := make([]byte, mmsgCount*mmsgLen)
+	vec := make([]mmsghdr, mmsgCount)
+	iov := make([]unix.Iovec, mmsgCount)
+	for i := range vec {
+		iov[i].Base = &buf[i*mmsgLen]
+		iov[i].SetLen(mmsgLen)
+		vec[i].hdr.Iov = &iov[i]
+		vec[i].hdr.SetIovlen(1)
+	}
+	for _, c := range []struct {
+		nr uintptr
+		fd int
+	}{{unix.SYS_SENDMMSG, p[0]}, {unix.SYS_RECVMMSG, p[1]}} {
+		unix.Syscall6(c.nr, uintptr(c.fd), uintptr(unsafe.Pointer(&vec[0])), mmsgCount, 0, 0, 0)
+	}
+	runtime.KeepAlive(buf)
+}
+
+// packetLen is the length of a message that its receiver has no room for.
+const packetLen = 1013
+
+func packets() {
+	p, _ := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
+	unix.Write(p[0], make([]byte, packetLen))
+	unix.Read(p[1], make([]byte, 10))
+}
+
+// A call of many messages is counted whole; a socket of packets is no stream.
+func TestManyMessagesAndPackets(t *testing.T) {
+	needRoot(t)
+	pid, step, end := startChildAs(t, "edges")
+	r := record(t, attach.Options{}, pid)
+	step()
+	end()
+	r.stop()
+	moved := map[run.Call]int64{}
+	packets := 0
+	for _, x := range r.sink.io {
+		if x.Call == unix.SYS_SENDMMSG || x.Call == unix.SYS_RECVMMSG {
+			moved[x.Call] += x.Ret
+		}
+		if x.Ret == packetLen {
+			packets++
+			if tr := r.sink.eps[x.EP].Transport; tr != run.TransportUnixDG {
+				t.Errorf("a socket of packets is taken for %v", tr)
+			}
+		}
+	}
+	if moved[unix.SYS_SENDMMSG] != mmsgCount*mmsgLen || moved[unix.SYS_RECVMMSG] != mmsgCount*mmsgLen {
+		t.Errorf("moved %v, want %d each", moved, mmsgCount*mmsgLen)
+	}
+	if packets != 1 || len(r.sink.loss) > 0 {
+		t.Errorf("%d packets sent, losses %v", packets, r.sink.loss)
+	}
 }
 
 func TestEdgesOfCalls(t *testing.T) {

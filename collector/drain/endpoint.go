@@ -22,6 +22,7 @@ type endpoint struct {
 	votes  baseVotes
 	told   bool      // in the run
 	next   [3]uint64 // by direction: position after the last call
+	by     [3]holder // by direction: who used it last
 	lastNS int64     // last call
 	ends   ending
 }
@@ -152,6 +153,7 @@ func (d *Drain) onIO(r *bpf.StagelineSlIo, b []byte) bool {
 	}
 	d.cfg.Sink.IO(&d.io)
 	e.lastNS = int64(r.ExitNs)
+	e.by[r.Dir%3] = holder{r.H.Tgid, r.Fd}
 	if r.Ret == 0 && run.Dir(r.Dir) == run.Recv {
 		e.ends = max(e.ends, endHalf)
 		if e.info.Transport == run.TransportPipe {
@@ -202,6 +204,7 @@ func (d *Drain) drop(e *endpoint, now int64) {
 		k := bpf.StagelineSlStreamKey{Ep: e.key, Dir: uint32(dir)}
 		_ = d.cfg.Maps.Streams.Delete(&k) // a direction that was never used has no entry
 	}
+	_ = d.cfg.Maps.Capture.Delete(&e.key) // an inode that comes again begins with the default
 	d.forget(e, now)
 }
 

@@ -38,7 +38,7 @@ type Transport uint8
 const (
 	TransportUnknown Transport = 0
 	TransportUnix    Transport = 1 // AF_UNIX stream or seqpacket
-	TransportUnixDG  Transport = 2 // AF_UNIX datagram
+	TransportUnixDG  Transport = 2 // AF_UNIX datagram and SEQPACKET
 	TransportTCP     Transport = 3
 	TransportUDP     Transport = 4
 	TransportPipe    Transport = 5 // pipe or FIFO

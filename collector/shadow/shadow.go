@@ -132,23 +132,40 @@ func (s *Shadow) add(m attach.Mapping, pid uint32, procs []*run.Proc) error {
 	return nil
 }
 
-// open opens what a process has mapped, whatever became of its name.
+// open opens what a process has mapped, whatever became of its name. A name may lead anywhere by now,
+// to a device or a FIFO too, so it is looked at before it is opened.
 func open(pid uint32, m attach.Mapping) (*os.File, error) {
 	var first error
 	for _, path := range []string{fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.Addr, m.Addr+m.Size), fmt.Sprintf("/proc/%d/root/dev/shm/%s", pid, m.Name)} {
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOATIME, 0)
-		if err != nil {
-			first = cmp.Or(first, fmt.Errorf("open %s: %w", path, err))
-			continue
+		f, err := openSame(path, m)
+		if err == nil {
+			return f, nil
 		}
-		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil || st.Ino != m.Inode {
-			unix.Close(fd)
-			continue
-		}
-		return os.NewFile(uintptr(fd), m.Name), nil
+		first = cmp.Or(first, fmt.Errorf("open %s: %w", path, err))
 	}
-	return nil, cmp.Or(first, error(errNoRing))
+	return nil, first
+}
+
+// openSame opens a path if it names the mapped file, and does nothing to what it names otherwise.
+func openSame(path string, m attach.Mapping) (*os.File, error) {
+	at, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(at)
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return nil, err
+	}
+	dev := unix.Major(st.Dev)<<20 | unix.Minor(st.Dev) // as the kernel's own records have it
+	if st.Ino != m.Inode || dev != m.Dev || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, errNoRing
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", at), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOATIME, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), m.Name), nil
 }
 
 // ringOf recognises a ring and who writes and reads it.

@@ -31,6 +31,7 @@ type recordOptions struct {
 	Extra            map[string]string // further options for the metadata
 	ShadowRings      bool              // look into rings in shared memory
 	ShadowInterval   time.Duration
+	SharesProcess    bool // something else of note runs in this process: a load generator
 }
 
 // recorder is one recording in progress. Its records are written by one goroutine.
@@ -45,6 +46,7 @@ type recorder struct {
 
 	exits []run.Proc // of targets, in order; see exitWatch
 
+	cost   *costMeter
 	ids    *wire.IDSet
 	shadow *shadow.Shadow // nil: not asked for
 	mapped bool           // a target mapped what may be a ring
@@ -77,6 +79,7 @@ func startRecorder(o recordOptions) (_ *recorder, err error) {
 	if err != nil {
 		return nil, err
 	}
+	r.cost = startCost(r.progs)
 	if r.w, err = run.Create(o.OutDir, run.Metadata{RunID: o.RunID, Options: r.optionTable()}); err != nil {
 		return nil, err
 	}
@@ -89,6 +92,7 @@ func startRecorder(o recordOptions) (_ *recorder, err error) {
 	}
 	for _, p := range procs {
 		r.procs[p.TGID] = p
+		r.cost.target(p.TGID, false)
 		r.w.Proc(p)
 		for _, m := range attach.Mappings(p.TGID) {
 			seen := m.Seen(p.TGID, run.Mono())
@@ -104,7 +108,7 @@ func startRecorder(o recordOptions) (_ *recorder, err error) {
 	r.startShadow()
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
-	go func() { r.done <- r.d.Run(ctx) }()
+	go func() { r.done <- r.cost.onThread(func() error { return r.d.Run(ctx) }) }()
 	return r, nil
 }
 
@@ -136,6 +140,7 @@ func (r *recorder) describe(p *run.Proc) {
 	}
 	r.procs[p.TGID] = d
 	r.fresh[p.TGID] = p.AtNS
+	r.cost.target(p.TGID, p.Event == run.ProcFork)
 }
 
 // tick runs in the drain's goroutine.
@@ -153,6 +158,7 @@ func (r *recorder) tick(now int64) (stop bool) {
 		}
 		r.shadow.Drain(r.w)
 	}
+	r.cost.look(now)
 	if r.w.Err() != nil {
 		return true // nothing more can be kept; stop says why
 	}
@@ -195,10 +201,15 @@ func (r *recorder) stop() (drain.Stats, error) {
 	}
 	r.stopShadow()
 	errDetach := r.progs.Detach()
-	stats, errFinish := r.d.Finish()
+	var stats drain.Stats
+	errFinish := r.cost.onThread(func() (err error) {
+		stats, err = r.d.Finish()
+		return err
+	})
 	sent := r.d.Sent()
+	cost := r.cost.end(r.progs, r.opts.SharesProcess)
 	errMeta := r.w.UpdateMeta(func(m *run.Metadata) {
-		m.Targets = r.targets()
+		m.Targets, m.Overhead = r.targets(), cost
 		m.Options["records_sent"] = strconv.FormatUint(sent, 10)
 		m.Options["records_received"] = strconv.FormatUint(stats.Records, 10)
 	})
@@ -225,6 +236,7 @@ func (r *recorder) release() {
 		r.shadow.Close(r.w)
 		r.shadow = nil
 	}
+	r.cost.close()
 	if r.progs != nil {
 		r.progs.Close()
 	}

@@ -32,6 +32,7 @@ type Metadata struct {
 	Options  map[string]string `json:"options"`
 	Ledger   []Fact            `json:"ledger"` // versions found (contract C2)
 	Closed   bool              `json:"closed"` // the recorder ended by itself
+	Overhead *Overhead         `json:"overhead"` // of the recording; null: not known
 	Spool    SpoolInfo         `json:"spool"`
 	Sealed   *SealInfo         `json:"sealed"`
 }

@@ -1,0 +1,45 @@
+package run
+
+// Overhead is what the recording itself took, beside what the recorded processes took. Null in the
+// metadata when the recorder was killed before it could say.
+type Overhead struct {
+	FromNS int64 `json:"from_mono_ns"`
+	ToNS   int64 `json:"to_mono_ns"`
+	// Programs are the kernel programs; empty when the kernel did not keep their time. They run in
+	// whichever process passes a hook, so this time is part of that process's CPU time.
+	Programs []ProgramCost `json:"programs"`
+	// DrainCPUNS is the thread that empties the ring, decodes and writes; ProcessCPUNS the whole
+	// recording process from attach to the end of recording, and so an upper bound when the load
+	// generator runs in it as well (SharesProcess).
+	DrainCPUNS    int64 `json:"drain_cpu_ns"`
+	ProcessCPUNS  int64 `json:"process_cpu_ns"`
+	SharesProcess bool  `json:"load_in_same_process"`
+	// TargetCPUNS is the CPU time of the targets, the programs' time in them included. Of the
+	// TargetsEnded the time is counted up to the last look, at most a second before their end.
+	TargetCPUNS  int64 `json:"target_cpu_ns"`
+	Targets      int   `json:"targets"`
+	TargetsEnded int   `json:"targets_ended"`
+}
+
+// ProgramCost is one kernel program over the recording.
+type ProgramCost struct {
+	Name  string `json:"name"`
+	Runs  uint64 `json:"runs"`
+	RunNS int64  `json:"run_ns"`
+}
+
+// KernelNS is the run time of all programs; false when it was not kept.
+func (o *Overhead) KernelNS() (ns int64, known bool) {
+	for _, p := range o.Programs {
+		ns += p.RunNS
+	}
+	return ns, len(o.Programs) > 0
+}
+
+// RecorderNS bounds the recorder's CPU time; both ends are equal when nothing else ran in its process.
+func (o *Overhead) RecorderNS() (lo, hi int64) {
+	if o.SharesProcess {
+		return o.DrainCPUNS, o.ProcessCPUNS
+	}
+	return o.ProcessCPUNS, o.ProcessCPUNS
+}

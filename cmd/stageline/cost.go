@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 
@@ -10,32 +9,67 @@ import (
 	"github.com/stageline/stageline/collector/run"
 )
 
-// costMeter measures what a recording takes. begin and look and end are called by one goroutine at a
-// time; the drain's thread clock is read by the drain alone.
+// costMeter measures what a recording takes. Its methods are called by one goroutine at a time.
 type costMeter struct {
-	out     run.Overhead
-	stats   io.Closer // nil: the kernel does not keep the programs' time
-	progs   []run.ProgramCost
-	self    int64
-	first   map[uint32]int64 // CPU time of each target when it was first looked at
-	last    map[uint32]int64
-	looked  int64
-	drainNS int64
+	out    run.Overhead
+	progs  *attach.Programs
+	begin  []run.ProgramCost
+	self   int64
+	first  map[uint32]int64 // CPU time of each target when it was first looked at
+	last   map[uint32]int64
+	looked int64
+
+	// The kernel keeps the programs' time in stretches: see statsOn.
+	stats  io.Closer // nil: not now
+	turn   int
+	since  int64
+	failed bool
 }
 
-// lookEvery is how often the targets' CPU clocks are read, for those that end before the recording.
-const lookEvery = int64(1e9)
+const (
+	// lookEvery is how often the targets' CPU clocks are read, for those that end before the recording.
+	lookEvery = int64(1e9)
+	// statsOn of statsEvery ticks (100 ms each), the first among them, have the kernel keep the
+	// programs' time. Doing so takes two clock readings a run, half as much again as a short program
+	// itself: a tenth of that is paid, and the report scales what it says.
+	statsOn, statsEvery = 1, 10
+)
 
-// startCost switches the kernel's program statistics on. A kernel that refuses leaves them unknown.
+// startCost begins the account of a recording.
 func startCost(p *attach.Programs) *costMeter {
-	c := &costMeter{first: map[uint32]int64{}, last: map[uint32]int64{}}
-	if s, err := attach.CountTime(); err == nil {
-		c.stats = s
-	}
-	c.progs, _ = p.Costs() // what cannot be read is left out of the table
+	c := &costMeter{progs: p, first: map[uint32]int64{}, last: map[uint32]int64{}}
+	c.begin, _ = p.Costs() // what cannot be read is left out of the table
 	c.out.FromNS = run.Mono()
 	c.self = processCPU()
+	c.count(c.out.FromNS)
 	return c
+}
+
+// count switches the keeping of the programs' time on or off, as its turn comes. A kernel that
+// refuses leaves the time unknown.
+func (c *costMeter) count(now int64) {
+	on := c.turn%statsEvery < statsOn
+	c.turn++
+	switch {
+	case on && c.stats == nil && !c.failed:
+		s, err := attach.CountTime()
+		if err != nil {
+			c.failed = true
+			return
+		}
+		c.stats, c.since = s, now
+	case !on:
+		c.pause(now)
+	}
+}
+
+func (c *costMeter) pause(now int64) {
+	if c == nil || c.stats == nil {
+		return
+	}
+	c.out.CountedNS += now - c.since
+	c.stats.Close()
+	c.stats = nil
 }
 
 // target begins to count a process; one that was born during the recording is counted from zero.
@@ -54,8 +88,9 @@ func (c *costMeter) target(pid uint32, born bool) {
 	c.first[pid] = ns
 }
 
-// look reads the targets' clocks again when that is due.
-func (c *costMeter) look(now int64) {
+// tick is called every 100 ms.
+func (c *costMeter) tick(now int64) {
+	c.count(now)
 	if now-c.looked < lookEvery {
 		return
 	}
@@ -68,10 +103,10 @@ func (c *costMeter) look(now int64) {
 }
 
 // end closes the account; the programs must still be loaded.
-func (c *costMeter) end(p *attach.Programs, shared bool) *run.Overhead {
+func (c *costMeter) end(drainNS int64, shared bool) *run.Overhead {
 	o := &c.out
 	o.ToNS, o.SharesProcess = run.Mono(), shared
-	o.ProcessCPUNS, o.DrainCPUNS = processCPU()-c.self, c.drainNS
+	o.ProcessCPUNS, o.DrainCPUNS = processCPU()-c.self, drainNS
 	for pid, from := range c.first {
 		ns, ok := attach.CPUTime(pid)
 		if !ok || ns < c.last[pid] { // gone, or its PID is another's by now
@@ -81,42 +116,17 @@ func (c *costMeter) end(p *attach.Programs, shared bool) *run.Overhead {
 		o.Targets++
 		o.TargetCPUNS += ns - from
 	}
-	if c.stats == nil {
+	c.pause(o.ToNS)
+	now, err := c.progs.Costs()
+	if err != nil || len(now) != len(c.begin) || o.CountedNS == 0 {
 		return o
 	}
-	now, err := p.Costs()
-	if err == nil && len(now) == len(c.progs) {
-		for i := range now {
-			now[i].Runs -= c.progs[i].Runs
-			now[i].RunNS -= c.progs[i].RunNS
-		}
-		o.Programs = now
+	for i := range now {
+		now[i].Runs -= c.begin[i].Runs
+		now[i].RunNS -= c.begin[i].RunNS
 	}
-	c.close()
+	o.Programs = now
 	return o
-}
-
-func (c *costMeter) close() {
-	if c != nil && c.stats != nil {
-		c.stats.Close()
-		c.stats = nil
-	}
-}
-
-// onThread runs f on a thread of its own and adds that thread's CPU time to the drain's.
-func (c *costMeter) onThread(f func() error) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	from := threadCPU()
-	err := f()
-	c.drainNS += threadCPU() - from
-	return err
-}
-
-func threadCPU() int64 {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // always there
-	return t.Nano()
 }
 
 func processCPU() int64 {

@@ -62,7 +62,7 @@ const redescribeAfter = int64(time.Second)
 // startRecorder attaches and returns once the probes are on and the snapshot is in the run.
 func startRecorder(o recordOptions) (_ *recorder, err error) {
 	for _, pid := range o.PIDs {
-		if _, err := attach.Describe(pid); err != nil {
+		if _, err := attach.Identify(pid); err != nil {
 			return nil, err
 		}
 	}
@@ -108,7 +108,7 @@ func startRecorder(o recordOptions) (_ *recorder, err error) {
 	r.startShadow()
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
-	go func() { r.done <- r.cost.onThread(func() error { return r.d.Run(ctx) }) }()
+	go func() { r.done <- r.d.Run(ctx) }()
 	return r, nil
 }
 
@@ -148,7 +148,7 @@ func (r *recorder) tick(now int64) (stop bool) {
 	for pid, at := range r.fresh {
 		if now-at > redescribeAfter {
 			delete(r.fresh, pid)
-			r.snapshot(pid)
+			r.snapshot(new(attach.Describer), pid)
 		}
 	}
 	if r.shadow != nil {
@@ -158,7 +158,7 @@ func (r *recorder) tick(now int64) (stop bool) {
 		}
 		r.shadow.Drain(r.w)
 	}
-	r.cost.look(now)
+	r.cost.tick(now)
 	if r.w.Err() != nil {
 		return true // nothing more can be kept; stop says why
 	}
@@ -170,8 +170,8 @@ func (r *recorder) tick(now int64) (stop bool) {
 	return true
 }
 
-func (r *recorder) snapshot(pid uint32) {
-	d, err := attach.Describe(pid)
+func (r *recorder) snapshot(by *attach.Describer, pid uint32) {
+	d, err := by.Describe(pid)
 	if err != nil {
 		return
 	}
@@ -196,18 +196,15 @@ func (r *recorder) wait(ctx context.Context) {
 func (r *recorder) stop() (drain.Stats, error) {
 	r.cancel()
 	err := <-r.done
+	var all attach.Describer
 	for pid := range r.procs {
-		r.snapshot(pid)
+		r.snapshot(&all, pid)
 	}
 	r.stopShadow()
 	errDetach := r.progs.Detach()
-	var stats drain.Stats
-	errFinish := r.cost.onThread(func() (err error) {
-		stats, err = r.d.Finish()
-		return err
-	})
+	stats, errFinish := r.d.Finish()
 	sent := r.d.Sent()
-	cost := r.cost.end(r.progs, r.opts.SharesProcess)
+	cost := r.cost.end(stats.CPUNS, r.opts.SharesProcess)
 	errMeta := r.w.UpdateMeta(func(m *run.Metadata) {
 		m.Targets, m.Overhead = r.targets(), cost
 		m.Options["records_sent"] = strconv.FormatUint(sent, 10)
@@ -236,7 +233,7 @@ func (r *recorder) release() {
 		r.shadow.Close(r.w)
 		r.shadow = nil
 	}
-	r.cost.close()
+	r.cost.pause(run.Mono())
 	if r.progs != nil {
 		r.progs.Close()
 	}

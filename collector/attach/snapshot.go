@@ -33,8 +33,28 @@ func (e *NoProcess) Unwrap() error { return e.Err }
 var errExited = errors.New("it has exited, and its parent has not yet taken note")
 
 // Describe reads what /proc says of a process: identity, command, and the sockets it has bound.
-func Describe(pid uint32) (*run.Proc, error) {
-	dir := "/proc/" + strconv.FormatUint(uint64(pid), 10)
+func Describe(pid uint32) (*run.Proc, error) { return new(Describer).Describe(pid) }
+
+// Describer describes processes one after another and reads the sockets of each network namespace
+// once: the kernel lists them in milliseconds, by the thousand, for every process anew.
+type Describer struct {
+	sockets map[string]*listening
+}
+
+// Describe as the function of that name.
+func (d *Describer) Describe(pid uint32) (*run.Proc, error) {
+	p, err := Identify(pid)
+	if err == nil {
+		p.Bound = d.bound(procDir(pid))
+	}
+	return p, err
+}
+
+func procDir(pid uint32) string { return "/proc/" + strconv.FormatUint(uint64(pid), 10) }
+
+// Identify is Describe without the sockets.
+func Identify(pid uint32) (*run.Proc, error) {
+	dir := procDir(pid)
 	stat, err := os.ReadFile(dir + "/stat")
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -59,7 +79,6 @@ func Describe(pid uint32) (*run.Proc, error) {
 	if b, err := os.ReadFile(dir + "/cmdline"); err == nil && len(b) > 0 {
 		p.Cmdline = run.Redact(strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"))
 	}
-	p.Bound = boundPaths(dir)
 	return p, nil
 }
 
@@ -132,28 +151,57 @@ func socketInodes(dir string) map[string]bool {
 	return out
 }
 
-// boundPaths lists what the process has bound: unix paths of listening or unconnected sockets, and
-// listening TCP addresses as "tcp:ip:port".
-func boundPaths(dir string) []string {
-	mine := socketInodes(dir)
-	if len(mine) == 0 {
-		return nil
-	}
-	var out []string
+// listening are the sockets of a network namespace that accept connections: names by inode.
+type listening struct {
+	unix, tcp []socketName
+}
+
+type socketName struct{ inode, name string }
+
+// listen reads the sockets of the namespace of the process at dir.
+func listen(dir string) *listening {
+	l := &listening{}
 	eachLine(dir+"/net/unix", func(f []string) {
 		// Num RefCount Protocol Flags Type St Inode Path; flag 0x10000 = accepting connections.
-		if len(f) >= 8 && mine[f[6]] && f[3] == "00010000" {
-			out = append(out, f[7])
+		if len(f) >= 8 && f[3] == "00010000" {
+			l.unix = append(l.unix, socketName{f[6], f[7]})
 		}
 	})
 	for _, name := range []string{"/net/tcp", "/net/tcp6"} {
 		eachLine(dir+name, func(f []string) {
-			if len(f) > 9 && f[3] == "0A" && mine[f[9]] {
+			if len(f) > 9 && f[3] == "0A" {
 				if a := hexAddr(f[1]); a != "" {
-					out = append(out, "tcp:"+a)
+					l.tcp = append(l.tcp, socketName{f[9], "tcp:" + a})
 				}
 			}
 		})
+	}
+	return l
+}
+
+// bound lists what the process has bound: unix paths of listening sockets, and listening TCP
+// addresses as "tcp:ip:port".
+func (d *Describer) bound(dir string) []string {
+	mine := socketInodes(dir)
+	if len(mine) == 0 {
+		return nil
+	}
+	ns, err := os.Readlink(dir + "/ns/net")
+	l := d.sockets[ns]
+	if l == nil {
+		l = listen(dir)
+		if err == nil {
+			if d.sockets == nil {
+				d.sockets = map[string]*listening{}
+			}
+			d.sockets[ns] = l
+		}
+	}
+	var out []string
+	for _, s := range append(l.unix[:len(l.unix):len(l.unix)], l.tcp...) {
+		if mine[s.inode] {
+			out = append(out, s.name)
+		}
 	}
 	return out
 }

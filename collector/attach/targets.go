@@ -20,7 +20,7 @@ const (
 // two is seen by the probes. A process that vanishes in between is reported, not an error.
 func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes []run.Note, err error) {
 	for _, pid := range pids {
-		if _, err := Describe(pid); err != nil {
+		if _, err := Identify(pid); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -51,8 +51,9 @@ func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes [
 			}
 		}
 	}
+	var all Describer
 	for _, pid := range order {
-		d, err := Describe(pid)
+		d, err := all.Describe(pid)
 		if err != nil {
 			if err := p.unwatch(pid); err != nil {
 				return nil, nil, err

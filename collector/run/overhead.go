@@ -5,10 +5,12 @@ package run
 type Overhead struct {
 	FromNS int64 `json:"from_mono_ns"`
 	ToNS   int64 `json:"to_mono_ns"`
-	// Programs are the kernel programs; empty when the kernel did not keep their time. They run in
-	// whichever process passes a hook, so this time is part of that process's CPU time.
-	Programs []ProgramCost `json:"programs"`
-	// DrainCPUNS is the thread that empties the ring, decodes and writes; ProcessCPUNS the whole
+	// Programs are the kernel programs during CountedNS of the recording, in which the kernel kept
+	// their time; empty when it never did. They run in whichever process of the host passes a hook,
+	// and their time is part of that process's CPU time.
+	CountedNS int64         `json:"counted_ns"`
+	Programs  []ProgramCost `json:"programs"`
+	// DrainCPUNS is the work of emptying the ring, decoding and writing; ProcessCPUNS the whole
 	// recording process from attach to the end of recording, and so an upper bound when the load
 	// generator runs in it as well (SharesProcess).
 	DrainCPUNS    int64 `json:"drain_cpu_ns"`
@@ -21,19 +23,23 @@ type Overhead struct {
 	TargetsEnded int   `json:"targets_ended"`
 }
 
-// ProgramCost is one kernel program over the recording.
+// ProgramCost is one kernel program while its time was kept.
 type ProgramCost struct {
 	Name  string `json:"name"`
 	Runs  uint64 `json:"runs"`
 	RunNS int64  `json:"run_ns"`
 }
 
-// KernelNS is the run time of all programs; false when it was not kept.
+// KernelNS is the run time of all programs over the whole recording, scaled from the part of it in
+// which it was kept; false when that is nothing.
 func (o *Overhead) KernelNS() (ns int64, known bool) {
+	if len(o.Programs) == 0 || o.CountedNS <= 0 {
+		return 0, false
+	}
 	for _, p := range o.Programs {
 		ns += p.RunNS
 	}
-	return ns, len(o.Programs) > 0
+	return int64(float64(ns) * float64(o.ToNS-o.FromNS) / float64(o.CountedNS)), true
 }
 
 // RecorderNS bounds the recorder's CPU time; both ends are equal when nothing else ran in its process.

@@ -62,8 +62,8 @@ func spread(lo, hi, of int64, scale float64) string {
 
 func overheadNotes(o *run.Overhead) (lines []string) {
 	if len(o.Programs) > 0 {
-		lines = append(lines, fmt.Sprintf("The programs' time was kept for %.3f s and is scaled to the whole; it contains the keeping, and their runs in", float64(o.CountedNS)/1e9),
-			"processes that are not recorded. What ran in a recorded process is part of that process's time.")
+		lines = append(lines, fmt.Sprintf("The programs' time was kept for %.3f s and is scaled to the whole, %.0f ns a run for the keeping taken off; it", float64(o.CountedNS)/1e9, o.KeepingNS),
+			"contains runs in processes that are not recorded. What ran in a recorded process is part of its time.")
 	}
 	if o.SharesProcess {
 		lines = append(lines, "The load generator ran in the recorder's process: between the recorder's own work and all of it.")
@@ -75,7 +75,7 @@ func textPrograms(w io.Writer, o *run.Overhead) {
 	if len(o.Programs) == 0 {
 		return
 	}
-	section(w, "PROGRAMS  while their time was kept")
+	section(w, "PROGRAMS  while their time was kept, with the keeping")
 	t := table{left: 1}
 	t.add("program", "runs", "ns per run", "ms")
 	for _, p := range o.Programs {

@@ -29,10 +29,10 @@ type costMeter struct {
 const (
 	// lookEvery is how often the targets' CPU clocks are read, for those that end before the recording.
 	lookEvery = int64(1e9)
-	// statsOn of statsEvery ticks (100 ms each), the first among them, have the kernel keep the
-	// programs' time. Doing so takes two clock readings a run, half as much again as a short program
-	// itself: a tenth of that is paid, and the report scales what it says.
-	statsOn, statsEvery = 1, 10
+	// In one of statsEvery ticks (100 ms each) the kernel keeps the programs' time. Doing so takes two
+	// clock readings a run, as much as a short program itself: a tenth of that is paid, and the report
+	// scales what it says. The first stretch begins when the recorder has long read /proc.
+	statsEvery, statsFirst = 10, 4
 )
 
 // startCost begins the account of a recording.
@@ -41,14 +41,13 @@ func startCost(p *attach.Programs) *costMeter {
 	c.begin, _ = p.Costs() // what cannot be read is left out of the table
 	c.out.FromNS = run.Mono()
 	c.self = processCPU()
-	c.count(c.out.FromNS)
 	return c
 }
 
 // count switches the keeping of the programs' time on or off, as its turn comes. A kernel that
 // refuses leaves the time unknown.
 func (c *costMeter) count(now int64) {
-	on := c.turn%statsEvery < statsOn
+	on := c.turn%statsEvery == statsFirst
 	c.turn++
 	switch {
 	case on && c.stats == nil && !c.failed:
@@ -58,6 +57,9 @@ func (c *costMeter) count(now int64) {
 			return
 		}
 		c.stats, c.since = s, now
+		if c.out.KeepingNS == 0 {
+			c.out.KeepingNS, _ = attach.KeepingTime()
+		}
 	case !on:
 		c.pause(now)
 	}

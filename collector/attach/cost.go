@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"github.com/stageline/stageline/collector/run"
@@ -34,6 +35,26 @@ func (p *Programs) Costs() ([]run.ProgramCost, error) {
 		out = append(out, run.ProgramCost{Name: h.name, Runs: st.RunCount, RunNS: int64(st.Runtime / time.Nanosecond)})
 	}
 	return out, errors.Join(errs...)
+}
+
+// KeepingTime is what keeping the time adds to the kept time of each run, in ns: what a program that
+// does nothing seems to take. False where it cannot be measured; CountTime must be on.
+func KeepingTime() (ns float64, ok bool) {
+	const runs, packet = 2000, 14 // the shortest packet that a test run takes
+	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "sl_empty", Type: ebpf.SocketFilter, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	if err != nil {
+		return 0, false
+	}
+	defer empty.Close()
+	if _, err := empty.Run(&ebpf.RunOptions{Data: make([]byte, packet), Repeat: runs}); err != nil {
+		return 0, false
+	}
+	st, err := empty.Stats()
+	if err != nil || st.RunCount < runs {
+		return 0, false
+	}
+	return float64(st.Runtime) / float64(st.RunCount), true
 }
 
 // CPUTime is the CPU time that a process has used so far, all its threads, those that ended too;

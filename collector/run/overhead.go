@@ -8,7 +8,9 @@ type Overhead struct {
 	// Programs are the kernel programs during CountedNS of the recording, in which the kernel kept
 	// their time; empty when it never did. They run in whichever process of the host passes a hook,
 	// and their time is part of that process's CPU time.
+	// KeepingNS is what keeping it adds to each run; it is in RunNS, and 0 when not known.
 	CountedNS int64         `json:"counted_ns"`
+	KeepingNS float64       `json:"keeping_ns_per_run"`
 	Programs  []ProgramCost `json:"programs"`
 	// DrainCPUNS is the work of emptying the ring, decoding and writing; ProcessCPUNS the whole
 	// recording process from attach to the end of recording, and so an upper bound when the load
@@ -31,13 +33,13 @@ type ProgramCost struct {
 }
 
 // KernelNS is the run time of all programs over the whole recording, scaled from the part of it in
-// which it was kept; false when that is nothing.
+// which it was kept and without the keeping; false when that is nothing.
 func (o *Overhead) KernelNS() (ns int64, known bool) {
 	if len(o.Programs) == 0 || o.CountedNS <= 0 {
 		return 0, false
 	}
 	for _, p := range o.Programs {
-		ns += p.RunNS
+		ns += max(0, p.RunNS-int64(o.KeepingNS*float64(p.Runs)))
 	}
 	return int64(float64(ns) * float64(o.ToNS-o.FromNS) / float64(o.CountedNS)), true
 }

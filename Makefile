@@ -2,7 +2,7 @@
 GO ?= go
 PYTHON ?= .tools/venv/bin/python
 
-.PHONY: all build generate check test demo verdicts bench bench-load bench-load-peers venv clean
+.PHONY: all build generate check test demo verdicts bench bench-load bench-load-peers venv overhead clean
 
 all: build
 
@@ -36,6 +36,9 @@ bench-load: build ## the load generator's own error, beside its peers where benc
 
 bench-load-peers: ## other load generators into .tools/peers; gigabytes
 	scripts/bench-load-peers.sh
+
+overhead: build ## what recording costs, beside other tools; needs root, quiet, and many minutes (scripts/overhead.sh)
+	scripts/overhead.sh
 
 clean:
 	rm -rf bin out .tools

@@ -13,6 +13,7 @@
 #define SL_SUN_LEN 108
 #define SL_COMM_LEN 16
 #define SL_CAPTURE_MAX 8192
+#define SL_PID_MAX (4 << 20) /* PID_MAX_LIMIT of 64-bit kernels */
 
 enum sl_kind {
 	SL_KIND_ENDPOINT = 1,

@@ -44,14 +44,12 @@ struct {
 
 static __always_inline struct file *file_of(__s32 fd)
 {
-	struct task_struct *t = (void *)bpf_get_current_task();
-	struct fdtable *fdt = BPF_CORE_READ(t, files, fdt);
-	struct file **arr, *f = 0;
+	struct fdtable *fdt = bpf_get_current_task_btf()->files->fdt;
+	struct file *f = 0;
 
-	if (fd < 0 || (__u32)fd >= BPF_CORE_READ(fdt, max_fds))
+	if (fd < 0 || (__u32)fd >= fdt->max_fds)
 		return 0;
-	arr = BPF_CORE_READ(fdt, fd);
-	if (bpf_probe_read_kernel(&f, sizeof(f), &arr[fd]))
+	if (bpf_probe_read_kernel(&f, sizeof(f), &fdt->fd[fd]))
 		return 0;
 	return f;
 }
@@ -59,7 +57,7 @@ static __always_inline struct file *file_of(__s32 fd)
 /* An eventfd has no inode of its own: it is known by the name of its anonymous dentry. */
 static __always_inline bool is_eventfd(struct file *f)
 {
-	const unsigned char *name = BPF_CORE_READ(f, f_path.dentry, d_name.name);
+	const unsigned char *name = rd(rd(f, f_path.dentry), d_name.name);
 	char buf[10] = {};
 
 	bpf_probe_read_kernel(buf, sizeof(buf), name);
@@ -69,15 +67,15 @@ static __always_inline bool is_eventfd(struct file *f)
 
 static __always_inline struct sock *sock_of(struct file *f)
 {
-	struct socket *s = BPF_CORE_READ(f, private_data);
+	struct socket *s = rd(f, private_data);
 
-	return BPF_CORE_READ(s, sk);
+	return rd(s, sk);
 }
 
 /* By protocol: an MPTCP socket is a stream too, but no tcp_sock. */
 static __always_inline __u32 inet_transport(struct sock *sk, __u16 family)
 {
-	__u16 protocol = BPF_CORE_READ(sk, sk_protocol);
+	__u16 protocol = rd(sk, sk_protocol);
 
 	if (family != AF_INET && family != AF_INET6)
 		return SL_TRANSPORT_OTHER;
@@ -89,19 +87,19 @@ static __always_inline __u32 inet_transport(struct sock *sk, __u16 family)
 /* False: not an endpoint (regular file, device, timer, …). */
 static __always_inline bool endpoint_of(struct file *f, struct sl_ep *ep)
 {
-	struct inode *ino = BPF_CORE_READ(f, f_inode);
-	__u16 mode = BPF_CORE_READ(ino, i_mode) & S_IFMT;
+	struct inode *ino = rd(f, f_inode);
+	__u16 mode = rd(ino, i_mode) & S_IFMT;
 
-	ep->ino = BPF_CORE_READ(ino, i_ino);
-	ep->dev = BPF_CORE_READ(ino, i_sb, s_dev);
+	ep->ino = rd(ino, i_ino);
+	ep->dev = rd(rd(ino, i_sb), s_dev);
 	if (mode == S_IFIFO) {
 		ep->transport = SL_TRANSPORT_PIPE;
 		return true;
 	}
 	if (mode == S_IFSOCK) {
 		struct sock *sk = sock_of(f);
-		__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
-		__u16 type = BPF_CORE_READ(sk, sk_type);
+		__u16 family = rd(sk, __sk_common.skc_family);
+		__u16 type = rd(sk, sk_type);
 
 		/* SEQPACKET keeps the borders of messages and drops what a buffer cannot hold: no stream. */
 		if (family == AF_UNIX)
@@ -111,9 +109,9 @@ static __always_inline bool endpoint_of(struct file *f, struct sl_ep *ep)
 		return true;
 	}
 	if (mode == 0 && is_eventfd(f)) {
-		struct eventfd_ctx *e = BPF_CORE_READ(f, private_data);
+		struct eventfd_ctx *e = rd(f, private_data);
 
-		ep->ino = BPF_CORE_READ(e, id);
+		ep->ino = rd(e, id);
 		ep->dev = 0;
 		ep->transport = SL_TRANSPORT_EVENTFD;
 		return true;
@@ -123,28 +121,28 @@ static __always_inline bool endpoint_of(struct file *f, struct sl_ep *ep)
 
 static __always_inline struct sock *unix_peer(struct sock *sk)
 {
-	return BPF_CORE_READ((struct unix_sock *)sk, peer);
+	return rd((struct unix_sock *)sk, peer);
 }
 
 /* Inode of the socket that owns sk; 0 while it waits to be accepted. */
 static __always_inline __u64 sock_ino(struct sock *sk)
 {
-	return BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
+	return rd(rd(rd(rd(sk, sk_socket), file), f_inode), i_ino);
 }
 
 static __always_inline __s64 unix_queued(struct sock *reader)
 {
 	if (!bpf_core_field_exists(((struct unix_sock *)0)->inq_len))
 		return -1;
-	return BPF_CORE_READ((struct unix_sock *)reader, inq_len);
+	return rd((struct unix_sock *)reader, inq_len);
 }
 
 static __always_inline __s64 pipe_queued(struct file *f)
 {
-	struct pipe_inode_info *p = BPF_CORE_READ(f, private_data);
-	__u32 head = BPF_CORE_READ(p, head), tail = BPF_CORE_READ(p, tail);
-	__u32 mask = BPF_CORE_READ(p, ring_size) - 1;
-	struct pipe_buffer *bufs = BPF_CORE_READ(p, bufs);
+	struct pipe_inode_info *p = rd(f, private_data);
+	__u32 head = rd(p, head), tail = rd(p, tail);
+	__u32 mask = rd(p, ring_size) - 1;
+	struct pipe_buffer *bufs = rd(p, bufs);
 	__u64 size = bpf_core_type_size(struct pipe_buffer);
 	__s64 sum = 0;
 
@@ -156,19 +154,19 @@ static __always_inline __s64 pipe_queued(struct file *f)
 		if (tail + i == head)
 			break;
 		b = (void *)bufs + ((tail + i) & mask) * size;
-		sum += BPF_CORE_READ(b, len);
+		sum += rd(b, len);
 	}
 	return sum;
 }
 
 static __always_inline __u16 read_sun(struct sock *sk, __u8 *to)
 {
-	struct unix_address *a = BPF_CORE_READ((struct unix_sock *)sk, addr);
+	struct unix_address *a = rd((struct unix_sock *)sk, addr);
 	__u64 len;
 
 	if (!a)
 		return 0;
-	len = (__u32)BPF_CORE_READ(a, len) - 2; /* minus the family */
+	len = (__u32)rd(a, len) - 2; /* minus the family */
 	asm volatile("" : "+r"(len)); /* keeps the bound below in the register that is passed (6.18) */
 	if (len > SL_SUN_LEN)
 		return 0;
@@ -178,13 +176,13 @@ static __always_inline __u16 read_sun(struct sock *sk, __u8 *to)
 
 static __always_inline void fill_inet(struct sl_endpoint *r, struct sock *sk)
 {
-	r->lport = BPF_CORE_READ(sk, __sk_common.skc_num);
-	r->rport = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
+	r->lport = rd(sk, __sk_common.skc_num);
+	r->rport = bpf_ntohs(rd(sk, __sk_common.skc_dport));
 	if (r->family == AF_INET) {
-		__u32 a = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr);
+		__u32 a = rd(sk, __sk_common.skc_rcv_saddr);
 
 		__builtin_memcpy(r->laddr, &a, 4);
-		a = BPF_CORE_READ(sk, __sk_common.skc_daddr);
+		a = rd(sk, __sk_common.skc_daddr);
 		__builtin_memcpy(r->raddr, &a, 4);
 	} else {
 		BPF_CORE_READ_INTO((struct in6_addr *)r->laddr, sk, __sk_common.skc_v6_rcv_saddr);
@@ -210,8 +208,8 @@ static __always_inline void announce(struct sl_stream *st, struct file *f, const
 	r->first_ns = st->first_ns;
 	if (ep->transport != SL_TRANSPORT_PIPE) {
 		sk = sock_of(f);
-		r->family = BPF_CORE_READ(sk, __sk_common.skc_family);
-		r->netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+		r->family = rd(sk, __sk_common.skc_family);
+		r->netns = rd(rd(sk, __sk_common.skc_net.net), ns.inum);
 		if (r->family == AF_UNIX) {
 			r->path_len = read_sun(sk, r->path);
 			peer = unix_peer(sk);

@@ -125,10 +125,10 @@ static __always_inline __u32 read_msg(struct io_buf *b, __u64 msg, __u32 want)
 /* TCP sequence number behind the last byte that was read. A FIN takes a number as well. */
 static __always_inline __u32 tcp_read_end(struct tcp_sock *tp)
 {
-	__u32 end = BPF_CORE_READ(tp, copied_seq);
-	bool fin = BPF_CORE_READ((struct sock *)tp, __sk_common.skc_flags) & (1UL << SOCK_DONE);
+	__u32 end = rd(tp, copied_seq);
+	bool fin = rd((struct sock *)tp, __sk_common.skc_flags) & (1UL << SOCK_DONE);
 
-	return fin && end == BPF_CORE_READ(tp, rcv_nxt) ? end - 1 : end;
+	return fin && end == rd(tp, rcv_nxt) ? end - 1 : end;
 }
 
 /* Position of the first of n bytes that this call moved; advances the stream. */
@@ -136,7 +136,7 @@ static __always_inline __u64 io_position(struct sl_io *r, struct sl_stream *st, 
 {
 	if (r->ep.transport == SL_TRANSPORT_TCP) {
 		struct tcp_sock *tp = (void *)sock_of(f);
-		__u32 end = r->dir == SL_DIR_SEND ? BPF_CORE_READ(tp, write_seq) : tcp_read_end(tp);
+		__u32 end = r->dir == SL_DIR_SEND ? rd(tp, write_seq) : tcp_read_end(tp);
 
 		r->flags |= SL_IO_POS_ABS;
 		__sync_fetch_and_add(&st->pos, n);

@@ -33,6 +33,7 @@ enum bpf_map_type {
 #define BPF_ANY 0
 #define BPF_NOEXIST 1
 #define BPF_F_NO_PREALLOC 1
+#define BPF_F_MMAPABLE 1024
 #define BPF_RB_NO_WAKEUP 1
 #define BPF_LOCAL_STORAGE_GET_F_CREATE 1
 

@@ -8,12 +8,12 @@
 
 static __always_inline bool net_ours(struct sock *sk, struct sl_ep *ep)
 {
-	struct inode *ino = BPF_CORE_READ(sk, sk_socket, file, f_inode);
+	struct inode *ino = rd(rd(rd(sk, sk_socket), file), f_inode);
 
-	if (!ino || BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
+	if (!ino || rd(sk, sk_protocol) != IPPROTO_TCP)
 		return false;
-	ep->ino = BPF_CORE_READ(ino, i_ino);
-	ep->dev = BPF_CORE_READ(ino, i_sb, s_dev);
+	ep->ino = rd(ino, i_ino);
+	ep->dev = rd(rd(ino, i_sb), s_dev);
 	ep->transport = SL_TRANSPORT_TCP;
 	return stream_of(ep, SL_DIR_RECV, false) || stream_of(ep, SL_DIR_SEND, false);
 }
@@ -43,14 +43,14 @@ static __always_inline void net_state(struct sock *sk, int old, int new)
 
 static __always_inline void net_data(struct sock *sk)
 {
-	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	__u16 family = rd(sk, __sk_common.skc_family);
 	struct tcp_sock *tp = (void *)sk;
 	struct sl_net r = {};
 	struct sl_ep ep = {};
 
 	if ((family != AF_INET && family != AF_INET6) || !net_ours(sk, &ep))
 		return;
-	r.bytes = (__u32)(BPF_CORE_READ(tp, rcv_nxt) - BPF_CORE_READ(tp, copied_seq));
+	r.bytes = (__u32)(rd(tp, rcv_nxt) - rd(tp, copied_seq));
 	net_emit(&r, &ep, SL_NET_DATA);
 }
 

@@ -41,6 +41,7 @@ static __always_inline void proc_fork(struct task_struct *parent, struct task_st
 			return; /* the user wants this process alone */
 		if (bpf_map_update_elem(&sl_targets, &tgid, &flags, BPF_NOEXIST))
 			count_loss(SL_KIND_PROC, SL_LOSS_MAP, 0);
+		set_target(tgid, true);
 		proc_emit(child, SL_PROC_FORK, parent->tgid);
 		return;
 	}
@@ -56,8 +57,10 @@ static __always_inline void proc_exit(struct task_struct *p)
 	r.exit_code = BPF_CORE_READ(p, exit_code);
 	/* do_exit drops the count before it gets here: 0 means this was the last thread. */
 	r.last = BPF_CORE_READ(p, signal, live.counter) == 0;
-	if (r.last)
+	if (r.last) {
 		bpf_map_delete_elem(&sl_targets, &tgid);
+		set_target(tgid, false);
+	}
 	emit(&r.h, SL_KIND_PROC, p->tgid, p->pid, sizeof(r));
 }
 

@@ -19,10 +19,10 @@ static __always_inline void switch_out(struct task_struct *p, bool preempt)
 	tc->waker_tid = 0;
 	tc->off_state = preempt || !p->__state ? SL_OFF_PREEMPTED : SL_OFF_SLEEP;
 	regs = (void *)bpf_task_pt_regs(p);
-	nr = BPF_CORE_READ(regs, orig_ax);
+	nr = regs->orig_ax;
 	tc->off_call = nr >= 0 && nr < SL_SYSCALLS ? nr : -1; /* exceptions and interrupts: negative */
-	tc->arg0 = BPF_CORE_READ(regs, di);
-	tc->arg1 = BPF_CORE_READ(regs, si);
+	tc->arg0 = regs->di;
+	tc->arg1 = regs->si;
 }
 
 static __always_inline void switch_in(struct task_struct *p)
@@ -88,7 +88,7 @@ static __always_inline void waking(struct task_struct *p)
 	if (!cur->pid)
 		return; /* idle: an interrupt */
 	regs = (void *)bpf_task_pt_regs(cur);
-	if (!can_wake(BPF_CORE_READ(regs, orig_ax)))
+	if (!can_wake(regs->orig_ax))
 		return;
 	tc->waker_tgid = cur->tgid;
 	tc->waker_tid = cur->pid;

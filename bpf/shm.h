@@ -59,13 +59,13 @@ static __always_inline bool shm_file(struct sl_shm *r, __s32 fd)
 
 	if (!f)
 		return false;
-	ino = BPF_CORE_READ(f, f_inode);
-	if (BPF_CORE_READ(ino, i_sb, s_magic) != TMPFS_MAGIC ||
-	    (BPF_CORE_READ(ino, i_mode) & S_IFMT) != 0100000)
+	ino = rd(f, f_inode);
+	if (rd(rd(ino, i_sb), s_magic) != TMPFS_MAGIC ||
+	    (rd(ino, i_mode) & S_IFMT) != 0100000)
 		return false;
-	r->ino = BPF_CORE_READ(ino, i_ino);
-	r->dev = BPF_CORE_READ(ino, i_sb, s_dev);
-	name = BPF_CORE_READ(f, f_path.dentry, d_name.name);
+	r->ino = rd(ino, i_ino);
+	r->dev = rd(rd(ino, i_sb), s_dev);
+	name = rd(rd(f, f_path.dentry), d_name.name);
 	n = bpf_probe_read_kernel_str(r->name, SL_NAME_LEN, name);
 	r->name_len = n > 1 ? n - 1 : 0;
 	return true;

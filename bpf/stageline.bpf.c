@@ -13,6 +13,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "abi.h"
+#include "read.h"
 #include "sysno.h"
 #include "filter.h"
 #include "endpoint.h"
@@ -49,11 +50,11 @@ static __always_inline __u32 class_of(long id)
 
 static __always_inline void read_regs(struct sl_regs *a, struct pt_regs *regs, __u64 who)
 {
-	a->a0 = BPF_CORE_READ(regs, di);
-	a->a1 = BPF_CORE_READ(regs, si);
-	a->a2 = BPF_CORE_READ(regs, dx);
-	a->a3 = BPF_CORE_READ(regs, r10);
-	a->a4 = BPF_CORE_READ(regs, r8);
+	a->a0 = regs->di;
+	a->a1 = regs->si;
+	a->a2 = regs->dx;
+	a->a3 = regs->r10;
+	a->a4 = regs->r8;
 	a->tgid = who >> 32;
 	a->tid = (__u32)who;
 }
@@ -75,7 +76,7 @@ int BPF_PROG(sl_sys_enter, struct pt_regs *regs, long id)
 	tc->nr = id + 1;
 	if (cls & SL_CLASS_SHM || (cls & SL_FORM_MASK) == SL_FORM_SPLICE)
 		return 0;
-	io_enter(tc, BPF_CORE_READ(regs, di), cls & SL_CLASS_SEND ? SL_DIR_SEND : SL_DIR_RECV);
+	io_enter(tc, regs->di, cls & SL_CLASS_SEND ? SL_DIR_SEND : SL_DIR_RECV);
 	return 0;
 }
 
@@ -83,13 +84,16 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(sl_sys_exit, struct pt_regs *regs, long ret)
 {
 	/* The number stays in orig_ax: a call that was in flight at attach is known at its exit. */
-	long id = BPF_CORE_READ(regs, orig_ax);
-	__u64 who = bpf_get_current_pid_tgid();
+	long id = regs->orig_ax;
 	__u32 cls = class_of(id);
+	__u64 who;
 	struct sl_regs a;
 	struct sl_task *tc;
 
-	if (!cls || !is_target(who >> 32))
+	if (!cls)
+		return 0;
+	who = bpf_get_current_pid_tgid();
+	if (!is_target(who >> 32))
 		return 0;
 	tc = task_ctx(bpf_get_current_task_btf());
 	if (!tc) {

@@ -172,6 +172,11 @@ type StagelineSlOffcpu struct {
 	State     uint32
 }
 
+type StagelineSlPids struct {
+	_      structs.HostLayout
+	Target [4194304]uint8
+}
+
 type StagelineSlProc struct {
 	_        structs.HostLayout
 	H        StagelineSlHdr
@@ -293,6 +298,7 @@ const (
 	StagelineMapSlSent           = "sl_sent"
 	StagelineMapSlShmBuf         = "sl_shm_buf"
 	StagelineMapSlStreams        = "sl_streams"
+	StagelineMapSlTargetPids     = "sl_target_pids"
 	StagelineMapSlTargets        = "sl_targets"
 	StagelineMapSlTasks          = "sl_tasks"
 	StagelineProgSlNetData       = "sl_net_data"
@@ -393,6 +399,7 @@ type StagelineMapSpecs struct {
 	SlSent        *ebpf.MapSpec `ebpf:"sl_sent"`
 	SlShmBuf      *ebpf.MapSpec `ebpf:"sl_shm_buf"`
 	SlStreams     *ebpf.MapSpec `ebpf:"sl_streams"`
+	SlTargetPids  *ebpf.MapSpec `ebpf:"sl_target_pids"`
 	SlTargets     *ebpf.MapSpec `ebpf:"sl_targets"`
 	SlTasks       *ebpf.MapSpec `ebpf:"sl_tasks"`
 }
@@ -451,6 +458,7 @@ type StagelineMaps struct {
 	SlSent        *ebpf.Map `ebpf:"sl_sent"`
 	SlShmBuf      *ebpf.Map `ebpf:"sl_shm_buf"`
 	SlStreams     *ebpf.Map `ebpf:"sl_streams"`
+	SlTargetPids  *ebpf.Map `ebpf:"sl_target_pids"`
 	SlTargets     *ebpf.Map `ebpf:"sl_targets"`
 	SlTasks       *ebpf.Map `ebpf:"sl_tasks"`
 }
@@ -466,6 +474,7 @@ func (m *StagelineMaps) Close() error {
 		m.SlSent,
 		m.SlShmBuf,
 		m.SlStreams,
+		m.SlTargetPids,
 		m.SlTargets,
 		m.SlTasks,
 	)

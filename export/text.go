@@ -38,6 +38,7 @@ func Text(w io.Writer, r *Report, o TextOptions) error {
 	}
 	textRequests(b, &r.Summary.Requests)
 	textSlowest(b, r.Result.Requests, o.Requests)
+	textOverhead(b, r, o.Detail)
 	textUncovered(b, r.Result)
 	textNotes(b, r.Result)
 	textDefinitions(b, o.Detail)

@@ -42,6 +42,7 @@ func profileRun(ctx context.Context, o profileOptions, stderr io.Writer) (loadge
 		return sum, usagef("%w", err)
 	}
 	o.Record.IDs, o.Record.Extra = plan.IDs(), plan.Options()
+	o.Record.SharesProcess = true
 	rec, err := startRecorder(o.Record, stderr)
 	if err != nil {
 		return sum, err

@@ -104,10 +104,11 @@ func findProcesses(pids []uint32) ([]foundProcess, error) {
 			}
 		}
 	}
+	var all attach.Describer
 	rows := []foundProcess{}
 	seen := map[uint32]bool{}
 	for _, pid := range pids {
-		p, held, err := attach.Inspect(pid)
+		p, held, err := all.Inspect(pid)
 		if err != nil || seen[pid] {
 			continue // it ended since
 		}

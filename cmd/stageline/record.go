@@ -38,6 +38,7 @@ type recordFlags struct {
 	debugDrop uint32
 	shadow    bool
 	interval  time.Duration
+	unsealed  bool
 }
 
 func (f *recordFlags) add(fs *pflag.FlagSet) {
@@ -119,6 +120,7 @@ func runRecord(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	var f recordFlags
 	fs := newFlags("record", recordUsage, stdout)
 	f.add(fs)
+	fs.BoolVar(&f.unsealed, "unsealed", false, "leave the run as it is when the recording ends; complete it with: stageline seal")
 	if err := parseFlags(fs, args); err != nil {
 		return err
 	}
@@ -153,18 +155,20 @@ func runRecord(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		defer cancel()
 	}
 	rec.wait(wctx)
-	return finishRecording(rec, o.OutDir, stdout, stderr)
+	return finishRecording(rec, o.OutDir, !f.unsealed, stdout, stderr)
 }
 
 // finishRecording stops, seals, and says what the run holds.
-func finishRecording(rec *recorder, dir string, stdout, stderr io.Writer) error {
+func finishRecording(rec *recorder, dir string, seal bool, stdout, stderr io.Writer) error {
 	stats, err := rec.stop()
 	rec.sayEnded(stderr)
 	if err != nil {
 		return fmt.Errorf("record into %s: %w; what was recorded before is kept, complete it with: stageline seal %s", dir, err, dir)
 	}
-	if _, err := sealRun(dir); err != nil {
-		return err
+	if seal {
+		if _, err := sealRun(dir); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(stdout, "%s: %d records, %d endpoints; next: stageline report %s\n", dir, stats.Records, stats.Endpoints, dir)
 	return nil

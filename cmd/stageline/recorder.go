@@ -32,6 +32,7 @@ type recordOptions struct {
 	Extra            map[string]string // further options for the metadata
 	ShadowRings      bool              // look into rings in shared memory
 	ShadowInterval   time.Duration
+	SharesProcess    bool // something else of note runs in this process: a load generator
 }
 
 // recorder is one recording in progress. Its records are written by one goroutine.
@@ -50,6 +51,7 @@ type recorder struct {
 	warned map[string]bool // notes that were made, one of a kind for each process
 	warns  []string        // what the user is to know at once
 
+	cost   *costMeter
 	ids    *wire.IDSet
 	shadow *shadow.Shadow // nil: not asked for
 	rings  bool           // a target mapped what may be a ring
@@ -87,6 +89,7 @@ func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
 	if err != nil {
 		return nil, err
 	}
+	r.cost = startCost(r.progs)
 	if r.w, err = run.Create(o.OutDir, run.Metadata{RunID: o.RunID, Options: r.optionTable(), Decoders: decoders()}); err != nil {
 		return nil, err
 	}
@@ -118,6 +121,7 @@ func (r *recorder) watch(pids []uint32) error {
 			p.Target = p.Target || old.Target
 		}
 		r.procs[p.TGID] = p
+		r.cost.target(p.TGID, false)
 		r.w.Proc(p)
 		for _, m := range attach.Mappings(p.TGID) {
 			seen := m.Seen(p.TGID, run.Mono())
@@ -157,6 +161,7 @@ func (r *recorder) describe(p *run.Proc) {
 	}
 	r.procs[p.TGID] = d
 	r.fresh[p.TGID] = p.AtNS
+	r.cost.target(p.TGID, p.Event == run.ProcFork)
 }
 
 // tick runs in the drain's goroutine.
@@ -164,7 +169,7 @@ func (r *recorder) tick(now int64) (stop bool) {
 	for pid, at := range r.fresh {
 		if now-at > redescribeAfter {
 			delete(r.fresh, pid)
-			r.snapshot(pid)
+			r.snapshot(new(attach.Describer), pid)
 		}
 	}
 	if r.shadow != nil {
@@ -177,6 +182,7 @@ func (r *recorder) tick(now int64) (stop bool) {
 	if err := r.forgetMappings(); err != nil {
 		r.note(run.Note{AtNS: now, Level: "warn", Code: "mappings", Text: err.Error()})
 	}
+	r.cost.tick(now)
 	if r.w.Err() != nil {
 		return true // nothing more can be kept; stop says why
 	}
@@ -191,8 +197,8 @@ func (r *recorder) tick(now int64) (stop bool) {
 	return true
 }
 
-func (r *recorder) snapshot(pid uint32) {
-	d, held, err := attach.Inspect(pid)
+func (r *recorder) snapshot(by *attach.Describer, pid uint32) {
+	d, held, err := by.Inspect(pid)
 	if err != nil {
 		return
 	}
@@ -221,15 +227,17 @@ func (r *recorder) wait(ctx context.Context) {
 func (r *recorder) stop() (drain.Stats, error) {
 	r.cancel()
 	err := <-r.done
+	var all attach.Describer
 	for pid := range r.procs {
-		r.snapshot(pid)
+		r.snapshot(&all, pid)
 	}
 	r.stopShadow()
 	errDetach := r.progs.Detach()
 	stats, errFinish := r.d.Finish()
 	sent := r.d.Sent()
+	cost := r.cost.end(stats.CPUNS, r.opts.SharesProcess)
 	errMeta := r.w.UpdateMeta(func(m *run.Metadata) {
-		m.Targets = r.targets()
+		m.Targets, m.Overhead = r.targets(), cost
 		m.Options["records_sent"] = strconv.FormatUint(sent, 10)
 		m.Options["records_received"] = strconv.FormatUint(stats.Records, 10)
 	})
@@ -256,6 +264,7 @@ func (r *recorder) release() {
 		r.shadow.Close(r.w)
 		r.shadow = nil
 	}
+	r.cost.pause(run.Mono())
 	if r.progs != nil {
 		r.progs.Close()
 	}

@@ -46,13 +46,22 @@ type Held struct {
 }
 
 // Describe reads what /proc says of a process: identity, command, and the sockets it has bound.
-func Describe(pid uint32) (*run.Proc, error) {
-	p, _, err := Inspect(pid)
+func Describe(pid uint32) (*run.Proc, error) { return new(Describer).Describe(pid) }
+
+// Describer describes processes one after another and reads the sockets of each network namespace
+// once: the kernel lists them in milliseconds, by the thousand, for every process anew.
+type Describer struct {
+	sockets map[string]*listening
+}
+
+// Describe as the function of that name.
+func (d *Describer) Describe(pid uint32) (*run.Proc, error) {
+	p, _, err := d.Inspect(pid)
 	return p, err
 }
 
 // Inspect is Describe with what else the descriptors say.
-func Inspect(pid uint32) (*run.Proc, Held, error) {
+func (d *Describer) Inspect(pid uint32) (*run.Proc, Held, error) {
 	dir := procDir(pid)
 	p, err := identify(dir, pid)
 	if err != nil {
@@ -66,7 +75,7 @@ func Inspect(pid uint32) (*run.Proc, Held, error) {
 	}
 	sockets, held := descriptors(dir)
 	held.Replaced = gone
-	p.Bound = boundPaths(dir, sockets)
+	p.Bound = d.bound(dir, sockets)
 	return p, held, nil
 }
 
@@ -181,27 +190,56 @@ func descriptors(dir string) (sockets map[string]bool, held Held) {
 	return sockets, held
 }
 
-// boundPaths lists what the process has bound: unix paths of listening or unconnected sockets, and
-// listening TCP addresses as "tcp:ip:port".
-func boundPaths(dir string, mine map[string]bool) []string {
-	if len(mine) == 0 {
-		return nil
-	}
-	var out []string
+// listening are the sockets of a network namespace that accept connections: names by inode.
+type listening struct {
+	unix, tcp []socketName
+}
+
+type socketName struct{ inode, name string }
+
+// listen reads the sockets of the namespace of the process at dir.
+func listen(dir string) *listening {
+	l := &listening{}
 	eachLine(dir+"/net/unix", func(f []string) {
 		// Num RefCount Protocol Flags Type St Inode Path; flag 0x10000 = accepting connections.
-		if len(f) >= 8 && mine[f[6]] && f[3] == "00010000" {
-			out = append(out, f[7])
+		if len(f) >= 8 && f[3] == "00010000" {
+			l.unix = append(l.unix, socketName{f[6], f[7]})
 		}
 	})
 	for _, name := range []string{"/net/tcp", "/net/tcp6"} {
 		eachLine(dir+name, func(f []string) {
-			if len(f) > 9 && f[3] == "0A" && mine[f[9]] {
+			if len(f) > 9 && f[3] == "0A" {
 				if a := hexAddr(f[1]); a != "" {
-					out = append(out, "tcp:"+a)
+					l.tcp = append(l.tcp, socketName{f[9], "tcp:" + a})
 				}
 			}
 		})
+	}
+	return l
+}
+
+// bound lists what the process has bound: unix paths of listening sockets, and listening TCP
+// addresses as "tcp:ip:port".
+func (d *Describer) bound(dir string, mine map[string]bool) []string {
+	if len(mine) == 0 {
+		return nil
+	}
+	ns, err := os.Readlink(dir + "/ns/net")
+	l := d.sockets[ns]
+	if l == nil {
+		l = listen(dir)
+		if err == nil {
+			if d.sockets == nil {
+				d.sockets = map[string]*listening{}
+			}
+			d.sockets[ns] = l
+		}
+	}
+	var out []string
+	for _, s := range append(l.unix[:len(l.unix):len(l.unix)], l.tcp...) {
+		if mine[s.inode] {
+			out = append(out, s.name)
+		}
 	}
 	return out
 }

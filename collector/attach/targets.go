@@ -32,10 +32,7 @@ func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes [
 		}
 		flags[pid] = flag
 		order = append(order, pid)
-		if err := p.Objs.SlTargets.Update(pid, flag, ebpf.UpdateAny); err != nil {
-			return fmt.Errorf("make process %d a target: %w", pid, err)
-		}
-		return nil
+		return p.watch(pid, flag)
 	}
 	for _, pid := range pids {
 		if err := add(pid, targetNamed); err != nil {
@@ -54,8 +51,9 @@ func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes [
 			}
 		}
 	}
+	var all Describer
 	for _, pid := range order {
-		d, held, err := Inspect(pid)
+		d, held, err := all.Inspect(pid)
 		if err != nil {
 			if err := p.unwatch(pid); err != nil {
 				return nil, nil, err
@@ -91,10 +89,37 @@ func (h Held) Notes(p *run.Proc) []run.Note {
 	return out
 }
 
+// watch makes a process a target: in the table that says which they are, and in the one that the
+// programs ask.
+func (p *Programs) watch(pid, flag uint32) error {
+	err := p.Objs.SlTargets.Update(pid, flag, ebpf.UpdateAny)
+	if err == nil {
+		err = p.mark(pid, 1)
+	}
+	if err != nil {
+		return fmt.Errorf("make process %d a target: %w", pid, err)
+	}
+	return nil
+}
+
+// mark writes one byte of the programs' table, which they write too.
+func (p *Programs) mark(pid uint32, as byte) error {
+	pids, err := p.Objs.SlTargetPids.Memory()
+	if err != nil {
+		return err
+	}
+	_, err = pids.WriteAt([]byte{as}, int64(pid))
+	return err
+}
+
 // unwatch takes a process off the targets that may have exited before it was one: no exit would
 // remove it, and its PID will name another process one day.
 func (p *Programs) unwatch(pid uint32) error {
-	if err := p.Objs.SlTargets.Delete(pid); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	err := p.Objs.SlTargets.Delete(pid)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		err = nil
+	}
+	if err := errors.Join(err, p.mark(pid, 0)); err != nil {
 		return fmt.Errorf("take process %d off the targets: %w", pid, err)
 	}
 	return nil

@@ -10,10 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 
 	"github.com/stageline/stageline/bpf"
 	"github.com/stageline/stageline/collector/run"
@@ -31,7 +33,7 @@ type Config struct {
 	Sink     run.Sink
 	Rules    *wire.Rules
 	IDs      *wire.IDSet
-	Interval time.Duration               // between two looks at the ring; 0 = 5 ms
+	Interval time.Duration               // between two looks at the ring; 0 = 10 ms
 	Describe func(p *run.Proc)           // completes a fork or exec record from /proc
 	Misses   func() map[string]uint64    // programs skipped by the kernel, cumulative
 	Tick     func(now int64) (stop bool) // called every loss interval, e.g. to see whether targets live
@@ -43,6 +45,7 @@ type Stats struct {
 	Bytes     uint64
 	Malformed uint64 // too short or of an unknown class; also counted as loss
 	Endpoints int
+	CPUNS     int64 // CPU time of this work, the waits between without
 }
 
 // heldBytes bounds what the decoders keep of unfinished messages and streams out of order.
@@ -78,7 +81,7 @@ type Drain struct {
 // New opens the ring.
 func New(cfg Config) (*Drain, error) {
 	if cfg.Interval == 0 {
-		cfg.Interval = 5 * time.Millisecond
+		cfg.Interval = 10 * time.Millisecond
 	}
 	rd, err := ringbuf.NewReader(cfg.Maps.Events)
 	if err != nil {
@@ -102,24 +105,41 @@ func (d *Drain) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if err := d.empty(); err != nil {
+		keep := time.Since(lastLoss) >= lossInterval
+		if keep {
+			lastLoss = time.Now()
+		}
+		if done, err := d.turn(keep); done || err != nil {
 			return err
-		}
-		if time.Since(lastLoss) < lossInterval {
-			continue
-		}
-		lastLoss = time.Now()
-		if d.housekeeping(run.Mono()) {
-			return nil
 		}
 	}
 }
 
+// turn empties the ring and, every now and then, keeps house. It stays on one thread, whose CPU
+// clock it reads, and leaves it for the wait: a goroutine with a thread of its own is woken by
+// another, which costs more than all that a turn finds to do.
+func (d *Drain) turn(keep bool) (done bool, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	from := threadCPU()
+	if err = d.empty(); keep {
+		done = d.housekeeping(run.Mono())
+	}
+	d.stats.CPUNS += threadCPU() - from
+	return done, err
+}
+
+func threadCPU() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // always there
+	return t.Nano()
+}
+
 // Finish takes what is left, closes the decoders and writes the last losses.
 func (d *Drain) Finish() (Stats, error) {
-	err := d.empty()
+	d.loss.skipNS = 0 // now, whenever it was last asked
+	_, err := d.turn(true)
 	now := run.Mono()
-	d.housekeeping(now)
 	for _, e := range d.ordered() {
 		e.finish(d, now)
 	}
@@ -134,7 +154,8 @@ func (d *Drain) Finish() (Stats, error) {
 func (d *Drain) Stats() Stats { return d.stats }
 
 func (d *Drain) housekeeping(now int64) bool {
-	d.loss.poll(d.cfg.Sink, now, d.cfg.Misses)
+	d.loss.poll(d.cfg.Sink, now)
+	d.loss.skipped(d.cfg.Sink, now, d.cfg.Misses)
 	d.sweepHeld(now)
 	for _, e := range d.ordered() {
 		e.tick(d, now)

@@ -1,8 +1,10 @@
 package drain
 
 import (
+	"errors"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -20,27 +22,32 @@ type lossReader struct {
 	fromNS int64
 	seen   map[uint32]bpf.StagelineSlCount
 	misses map[string]uint64
+	skipNS int64 // when misses were last asked for; 0: ask now
+	// skipFrom is when that was, in any case.
+	skipFrom int64
+
+	keys   []uint32 // of a look at all counters at once
+	perCPU []bpf.StagelineSlCount
 }
+
+// skipEvery: asking for the runs that the kernel skipped takes a system call for each program.
+const skipEvery = int64(time.Second)
 
 const lossesPerKind = uint32(bpf.StagelineSlLossSL_LOSS_MAX)
 
 func (l *lossReader) init(m Maps, now int64) {
-	l.maps, l.fromNS = m, now
+	l.maps, l.fromNS, l.skipNS, l.skipFrom = m, now, now, now
 	l.seen = map[uint32]bpf.StagelineSlCount{}
 	l.misses = map[string]uint64{}
 }
 
 // poll writes a loss record for each counter that moved, with the interval since the last look as
 // its time range, cut at the last loss where the kernel noted it.
-func (l *lossReader) poll(sink run.Sink, now int64, misses func() map[string]uint64) {
-	for i := lossesPerKind; i < l.maps.Losses.MaxEntries(); i++ {
-		c, ok := sumCPUs(l.maps.Losses, i)
-		if !ok {
-			continue
-		}
+func (l *lossReader) poll(sink run.Sink, now int64) {
+	l.read(func(i uint32, c bpf.StagelineSlCount) {
 		was := l.seen[i]
-		if c.N == was.N && c.Bytes == was.Bytes {
-			continue
+		if i < lossesPerKind || c.N == was.N && c.Bytes == was.Bytes {
+			return
 		}
 		l.seen[i] = c
 		to := now
@@ -49,17 +56,46 @@ func (l *lossReader) poll(sink run.Sink, now int64, misses func() map[string]uin
 		}
 		sink.Loss(&run.Loss{FromNS: l.fromNS, ToNS: to, Reason: name(lossReasons[:], i%lossesPerKind),
 			What: name(kindNames[:], i/lossesPerKind), N: c.N - was.N, Bytes: c.Bytes - was.Bytes})
-	}
-	if misses != nil {
-		cur := misses()
-		for _, prog := range sortedKeys(cur) {
-			if n := cur[prog] - l.misses[prog]; n > 0 {
-				sink.Loss(&run.Loss{FromNS: l.fromNS, ToNS: now, Reason: "recursion", What: prog, N: n})
-			}
-		}
-		l.misses = cur
-	}
+	})
 	l.fromNS = now
+}
+
+// read calls fn with each counter in order of the index. It takes one system call where the kernel
+// reads many keys at once, else one for each.
+func (l *lossReader) read(fn func(i uint32, c bpf.StagelineSlCount)) {
+	m, cpus := l.maps.Losses, ebpf.MustPossibleCPU()
+	if l.keys == nil {
+		l.keys = make([]uint32, m.MaxEntries())
+		l.perCPU = make([]bpf.StagelineSlCount, int(m.MaxEntries())*cpus)
+	}
+	var from ebpf.MapBatchCursor
+	n, err := m.BatchLookup(&from, l.keys, l.perCPU, nil)
+	if err == nil || errors.Is(err, ebpf.ErrKeyNotExist) { // the latter says: these were all
+		for i, key := range l.keys[:n] {
+			fn(key, sum(l.perCPU[i*cpus:(i+1)*cpus]))
+		}
+		return
+	}
+	for i := range m.MaxEntries() {
+		if c, ok := sumCPUs(m, i); ok {
+			fn(i, c)
+		}
+	}
+}
+
+// skipped writes a loss record for each program whose runs the kernel skipped since it was last
+// asked, a second ago or more.
+func (l *lossReader) skipped(sink run.Sink, now int64, misses func() map[string]uint64) {
+	if misses == nil || now-l.skipNS < skipEvery {
+		return
+	}
+	cur := misses()
+	for _, prog := range sortedKeys(cur) {
+		if n := cur[prog] - l.misses[prog]; n > 0 {
+			sink.Loss(&run.Loss{FromNS: l.skipFrom, ToNS: now, Reason: "recursion", What: prog, N: n})
+		}
+	}
+	l.misses, l.skipNS, l.skipFrom = cur, now, now
 }
 
 // Sent returns how many records the kernel handed to the ring, lost ones included.
@@ -77,13 +113,17 @@ func sumCPUs(m *ebpf.Map, i uint32) (bpf.StagelineSlCount, bool) {
 	if err := m.Lookup(i, &per); err != nil {
 		return bpf.StagelineSlCount{}, false
 	}
-	var s bpf.StagelineSlCount
+	s := sum(per)
+	return s, s.N > 0 || s.Bytes > 0
+}
+
+func sum(per []bpf.StagelineSlCount) (s bpf.StagelineSlCount) {
 	for _, c := range per {
 		s.N += c.N
 		s.Bytes += c.Bytes
 		s.LastNs = max(s.LastNs, c.LastNs)
 	}
-	return s, s.N > 0 || s.Bytes > 0
+	return s
 }
 
 func name(names []string, i uint32) string {

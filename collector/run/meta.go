@@ -30,8 +30,9 @@ type Metadata struct {
 	Clocks   Clocks            `json:"clocks"`         // * start at Create, end at Close
 	Targets  []Target          `json:"targets"`
 	Options  map[string]string `json:"options"`
-	Ledger   []Fact            `json:"ledger"` // versions found (contract C2)
-	Closed   bool              `json:"closed"` // the recorder ended by itself
+	Ledger   []Fact            `json:"ledger"`   // versions found (contract C2)
+	Closed   bool              `json:"closed"`   // the recorder ended by itself
+	Overhead *Overhead         `json:"overhead"` // of the recording; null: not known
 	Spool    SpoolInfo         `json:"spool"`
 	Sealed   *SealInfo         `json:"sealed"`
 }

@@ -12,7 +12,8 @@ package run
 //
 // 1.1 adds ShmSeen, messages of Proto "shm-ring" and endpoints of TransportShm.
 // 1.2: the records of a sealed run are Parquet.
-const SchemaVersion = "1.2"
+// 1.3 adds what recording took to the metadata.
+const SchemaVersion = "1.3"
 
 // Dir is the direction of an io call or message as its own process sees it.
 type Dir uint8

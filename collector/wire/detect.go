@@ -13,7 +13,9 @@ const (
 	maxHeldCalls = 32
 	// maxSmallCalls is that limit for calls of a byte or two, and where the beginning is likely.
 	maxSmallCalls   = 512
-	maxSmallRefused = 16
+	maxSmallRefused = 16 // a multiple of lookEvery
+	// lookEvery calls of a byte or two are looked at together once there are more than maxCandidates.
+	lookEvery = 16
 	// maxCandidates is how many calls are looked at each time one comes in.
 	maxCandidates = 4
 	// maxRefused is how many calls are held when none of them looks like anything known.
@@ -55,6 +57,9 @@ func (s *stream) decide(final bool) bool {
 	if s.tape.at().lost {
 		s.tape.advance(s.tape.at().end)
 		return true
+	}
+	if !final && s.tape.trickles() {
+		return false
 	}
 	best, calls, candidates := no, 0, 0
 	small := true
@@ -99,6 +104,20 @@ func (s *stream) decide(final bool) bool {
 }
 
 func (s *stream) becomeOpaque() { s.mode = modeOpaque }
+
+// trickles: all that is held are many calls of a byte or two, as signals between threads are, and
+// their number is not one at which to look again.
+func (t *tape) trickles() bool {
+	if n := len(t.segs); n <= maxCandidates || n%lookEvery == 0 {
+		return false
+	}
+	for i := range t.segs {
+		if g := &t.segs[i]; g.lost || g.end-g.pos > wakeLen {
+			return false
+		}
+	}
+	return true
+}
 
 // detect says what the call at p begins with.
 func (s *stream) detect(p uint64) (decoder, sureness) {

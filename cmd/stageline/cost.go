@@ -1,0 +1,138 @@
+package main
+
+import (
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stageline/stageline/collector/attach"
+	"github.com/stageline/stageline/collector/run"
+)
+
+// costMeter measures what a recording takes. Its methods are called by one goroutine at a time.
+type costMeter struct {
+	out    run.Overhead
+	progs  *attach.Programs
+	begin  []run.ProgramCost
+	self   int64
+	first  map[uint32]int64 // CPU time of each target when it was first looked at
+	last   map[uint32]int64
+	looked int64
+
+	// The kernel keeps the programs' time in stretches: see statsOn.
+	stats  io.Closer // nil: not now
+	turn   int
+	since  int64
+	failed bool
+}
+
+const (
+	// lookEvery is how often the targets' CPU clocks are read, for those that end before the recording.
+	lookEvery = int64(1e9)
+	// In one of statsEvery ticks (100 ms each) the kernel keeps the programs' time. Doing so takes two
+	// clock readings a run, as much as a short program itself: a tenth of that is paid, and the report
+	// scales what it says. The first stretch begins when the recorder has long read /proc.
+	statsEvery, statsFirst = 10, 4
+)
+
+// startCost begins the account of a recording.
+func startCost(p *attach.Programs) *costMeter {
+	c := &costMeter{progs: p, first: map[uint32]int64{}, last: map[uint32]int64{}}
+	c.begin, _ = p.Costs() // what cannot be read is left out of the table
+	c.out.FromNS = run.Mono()
+	c.self = processCPU()
+	return c
+}
+
+// count switches the keeping of the programs' time on or off, as its turn comes. A kernel that
+// refuses leaves the time unknown.
+func (c *costMeter) count(now int64) {
+	on := c.turn%statsEvery == statsFirst
+	c.turn++
+	switch {
+	case on && c.stats == nil && !c.failed:
+		s, err := attach.CountTime()
+		if err != nil {
+			c.failed = true
+			return
+		}
+		c.stats, c.since = s, now
+		if c.out.KeepingNS == 0 {
+			c.out.KeepingNS, _ = attach.KeepingTime()
+		}
+	case !on:
+		c.pause(now)
+	}
+}
+
+func (c *costMeter) pause(now int64) {
+	if c == nil || c.stats == nil {
+		return
+	}
+	c.out.CountedNS += now - c.since
+	c.stats.Close()
+	c.stats = nil
+}
+
+// target begins to count a process; one that was born during the recording is counted from zero.
+func (c *costMeter) target(pid uint32, born bool) {
+	if _, known := c.first[pid]; known {
+		return
+	}
+	ns, ok := attach.CPUTime(pid)
+	if !ok {
+		return
+	}
+	c.last[pid] = ns
+	if born {
+		ns = 0
+	}
+	c.first[pid] = ns
+}
+
+// tick is called every 100 ms.
+func (c *costMeter) tick(now int64) {
+	c.count(now)
+	if now-c.looked < lookEvery {
+		return
+	}
+	c.looked = now
+	for pid := range c.first {
+		if ns, ok := attach.CPUTime(pid); ok && ns >= c.last[pid] {
+			c.last[pid] = ns
+		}
+	}
+}
+
+// end closes the account; the programs must still be loaded.
+func (c *costMeter) end(drainNS int64, shared bool) *run.Overhead {
+	o := &c.out
+	o.ToNS, o.SharesProcess = run.Mono(), shared
+	o.ProcessCPUNS, o.DrainCPUNS = processCPU()-c.self, drainNS
+	for pid, from := range c.first {
+		ns, ok := attach.CPUTime(pid)
+		if !ok || ns < c.last[pid] { // gone, or its PID is another's by now
+			ns = c.last[pid]
+			o.TargetsEnded++
+		}
+		o.Targets++
+		o.TargetCPUNS += ns - from
+	}
+	c.pause(o.ToNS)
+	now, err := c.progs.Costs()
+	if err != nil || len(now) != len(c.begin) || o.CountedNS == 0 {
+		return o
+	}
+	for i := range now {
+		now[i].Runs -= c.begin[i].Runs
+		now[i].RunNS -= c.begin[i].RunNS
+	}
+	o.Programs = now
+	return o
+}
+
+func processCPU() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) // always there
+	return t.Nano()
+}

@@ -99,8 +99,12 @@ func (r *recorder) matchNew(now int64) error {
 	m.lastNS = now
 	pids, err := m.find()
 	for _, pid := range pids {
-		if p := r.procs[pid]; p == nil || !sameStart(p) {
-			err = errors.Join(err, r.add(pid))
+		if p := r.procs[pid]; p != nil && sameStart(p) {
+			continue
+		}
+		if e := r.add(pid); e != nil {
+			err = errors.Join(err, e)
+			m.looks[pid] = 0 // tried again, as when another recorder holds it
 		}
 	}
 	return err

@@ -62,7 +62,7 @@ others() {
 	mkdir -p "$out/events"
 	printf 'curl -sf -XPOST -H "content-type: application/json" -d "{\\"run_id\\": \\"overhead\\", \\"event_dir\\": \\"%s\\"}" %s/start_request_profile >/dev/null
 trap "curl -sf -XPOST -H content-type:application/json -d {} %s/stop_request_profile >/dev/null; exit" INT
-while :; do sleep 0.1; done\n' "$out/events" "$url" "$url" >"$out/own.sh"
+while :; do sleep 1; done\n' "$out/events" "$url" "$url" >"$out/own.sh"
 	compare "$name-own-recorder" "$@" --pairs "$few" --noise-pairs 0 --instead "exec sh $out/own.sh"
 	compare "$name-perf-trace" "$@" --pairs "$few" --noise-pairs 0 --instead "exec perf trace -p {{pids}} -o /dev/null"
 	compare "$name-strace" "$@" --pairs "$few" --noise-pairs 0 --instead "exec strace -f -qq -e trace=network,desc -o /dev/null -p {{pids}}"

@@ -2,7 +2,7 @@
 GO ?= go
 PYTHON ?= .tools/venv/bin/python
 
-.PHONY: all build generate check test demo verdicts bench bench-load bench-load-peers venv overhead clean
+.PHONY: all build generate check test test-kernels demo verdicts bench bench-load bench-load-peers venv overhead clean
 
 all: build
 
@@ -18,6 +18,9 @@ check: ## formatting, vet, staticcheck, import rules, and that the generated fil
 
 test: build venv ## everything, as root on the live kernel
 	scripts/test.sh
+
+test-kernels: ## a small run on Linux 6.1 and 6.12 in QEMU; about 2 minutes, needs no root
+	scripts/kernels.sh
 
 venv: ## Python with pyzmq for the tests on real libzmq
 	scripts/venv.sh

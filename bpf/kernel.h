@@ -137,8 +137,20 @@ struct socket {
 	struct sock *sk;
 };
 
+struct sk_buff {
+	struct sk_buff *next;
+	unsigned int len;
+	char cb[48];
+};
+
+struct sk_buff_head {
+	struct sk_buff *next;
+	__u32 qlen;
+};
+
 struct sock {
 	struct sock_common __sk_common;
+	struct sk_buff_head sk_receive_queue;
 	__u16 sk_type;
 	__u16 sk_protocol;
 	struct socket *sk_socket;
@@ -158,6 +170,10 @@ struct unix_sock {
 	struct unix_address *addr;
 	struct sock *peer;
 	int inq_len; /* absent before 6.17 */
+};
+
+struct unix_skb_parms { /* in sk_buff.cb */
+	__u32 consumed;
 };
 
 struct tcp_sock {

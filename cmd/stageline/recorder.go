@@ -56,9 +56,10 @@ type recorder struct {
 	shadow *shadow.Shadow // nil: not asked for
 	rings  bool           // a target mapped what may be a ring
 
-	cancel context.CancelFunc
-	done   chan error  // closed ring, or the error that stopped the drain
-	empty  atomic.Bool // recording ended because no target was left
+	cancel   context.CancelFunc
+	done     chan error  // closed ring, or the error that stopped the drain
+	empty    atomic.Bool // recording ended because no target was left
+	stopping bool        // targets are being taken off: that none is left says nothing
 }
 
 // redescribeAfter is when a new process is looked at again for the sockets it has bound.
@@ -186,6 +187,9 @@ func (r *recorder) tick(now int64) (stop bool) {
 	if r.w.Err() != nil {
 		return true // nothing more can be kept; stop says why
 	}
+	if r.stopping {
+		return false
+	}
 	if err := r.matchNew(now); err != nil {
 		r.note(run.Note{AtNS: now, Level: "warn", Code: "match", Text: err.Error()})
 	}
@@ -232,6 +236,7 @@ func (r *recorder) stop() (drain.Stats, error) {
 		r.snapshot(&all, pid)
 	}
 	r.stopShadow()
+	r.stopping = true
 	errDetach := r.progs.Detach()
 	stats, errFinish := r.d.Finish()
 	sent := r.d.Sent()

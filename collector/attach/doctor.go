@@ -85,7 +85,7 @@ func (f *findings) hooks() {
 		f.try("hook "+h, true, func() error { return tryHook(rawHook(h)) }, "tp_btf", "use a kernel with this tracepoint")
 	}
 	f.try("hook sk_data_ready", false, func() error { return tryHook(rawHook("sk_data_ready")) }, "tp_btf; tells when data became readable", "Linux 6.3 or newer has it; without it that time is unknown")
-	f.add("queued bytes of unix sockets", false, haveField("unix_sock", "inq_len"), "unix_sock.inq_len; aligns channels that were open before attach", "Linux 6.17 or newer has it; elsewhere only channels opened after attach are aligned")
+	f.add("queued bytes of unix sockets", false, haveField("unix_sock", "inq_len"), "unix_sock.inq_len; aligns channels that were open before attach", "Linux 6.17 or newer has it; elsewhere the buffers of a queue are added up, 16 at most")
 	f.try("uprobes", false, func() error { return tryUprobe(false) }, "for CUDA calls and user spans", "needs CONFIG_UPROBES")
 	f.try("uprobe multi", false, func() error { return tryUprobe(true) }, "many uprobes at once", "Linux 6.6 or newer has it")
 	f.try("fentry", false, func() error {

@@ -200,10 +200,11 @@ func (p *Programs) isMissing(name string) bool {
 	return false
 }
 
-// Detach takes the programs off, last attached first, so that no exit is seen without its entry
-// having been looked at. Maps stay readable.
+// Detach ends the recording for all programs at once, by leaving them no target, and takes them off,
+// last attached first. That takes a while, in which the records of some alone would say that nothing
+// happened of what the others record. Maps stay readable.
 func (p *Programs) Detach() error {
-	var errs []error
+	errs := []error{p.unwatchAll()}
 	for i := len(p.links) - 1; i >= 0; i-- {
 		errs = append(errs, p.links[i].Close())
 	}

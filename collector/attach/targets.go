@@ -125,6 +125,19 @@ func (p *Programs) unwatch(pid uint32) error {
 	return nil
 }
 
+func (p *Programs) unwatchAll() error {
+	var k, v uint32
+	var pids []uint32
+	for it := p.Objs.SlTargets.Iterate(); it.Next(&k, &v); {
+		pids = append(pids, k)
+	}
+	var errs []error
+	for _, pid := range pids {
+		errs = append(errs, p.unwatch(pid))
+	}
+	return errors.Join(errs...)
+}
+
 func (p *Programs) preloadMaps(pid uint32) error {
 	for _, m := range Mappings(pid) {
 		k := bpf.StagelineSlMapKey{Addr: m.Addr, Tgid: pid}

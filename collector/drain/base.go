@@ -62,12 +62,12 @@ func (v *baseVotes) emit(d *Drain, e *endpoint, now int64, final bool) {
 		return
 	}
 	to := d.peer(e)
-	if to == 0 {
+	if to == nil {
 		return
 	}
 	v.sent, v.written = base, true
 	v.dirty = !final
-	d.cfg.Sink.Base(&run.Base{Sender: e.id, Receiver: to, Base: base, Votes: n, Against: v.total - n, FirstNS: v.firstNS, LastNS: v.lastNS})
+	d.cfg.Sink.Base(&run.Base{Sender: e.id, Receiver: to.id, Base: base, Votes: n, Against: v.total - n, FirstNS: v.firstNS, LastNS: v.lastNS})
 }
 
 func abs(v int64) int64 {

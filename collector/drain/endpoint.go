@@ -20,6 +20,7 @@ type endpoint struct {
 	hint   int
 	seq    [3]seqUnwrap // by direction
 	votes  baseVotes
+	led    bool      // the reader of what this sends knows its protocol
 	told   bool      // in the run
 	next   [3]uint64 // by direction: position after the last call
 	by     [3]holder // by direction: who used it last
@@ -260,6 +261,7 @@ func (d *Drain) capture(e *endpoint) {
 func (e *endpoint) tick(d *Drain, now int64) {
 	if e.conn != nil {
 		e.conn.Expire(now)
+		d.lead(e)
 	}
 	e.votes.emit(d, e, now, false)
 	if e.over(now) {
@@ -275,23 +277,31 @@ func (e *endpoint) finish(d *Drain, now int64) {
 	e.votes.emit(d, e, now, true)
 }
 
-// peer finds the reading endpoint of what e sends; 0 unknown.
-func (d *Drain) peer(e *endpoint) uint32 {
+// peer finds the reading endpoint of what e sends; nil unknown.
+func (d *Drain) peer(e *endpoint) *endpoint {
 	if e.info.Transport == run.TransportPipe {
-		return e.id
+		return e
 	}
 	if e.info.PeerInode != 0 {
-		if p := d.byIno[e.info.PeerInode]; p != nil {
-			return p.id
-		}
-		return 0
+		return d.byIno[e.info.PeerInode]
 	}
 	for _, p := range d.byIno {
 		if p.info.PeerInode == e.info.Inode {
-			return p.id
+			return p
 		}
 	}
-	return 0
+	return nil
+}
+
+// lead passes on what e sends to the decoder of its reader.
+func (d *Drain) lead(e *endpoint) {
+	if e.led || e.info.Transport != run.TransportUnix && e.info.Transport != run.TransportPipe {
+		return
+	}
+	if p := d.peer(e); p != nil && p.conn != nil && p.conn.Follow(e.conn) {
+		e.led = true
+		d.capture(p)
+	}
 }
 
 // sunPath gives a socket path as /proc/net/unix prints it: '@' for the NUL of abstract names.

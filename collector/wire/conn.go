@@ -112,6 +112,21 @@ func (c *Conn) Expire(nowNS int64) {
 	c.settle()
 }
 
+// Follow tells the receiving side what the other end of the channel sends. A reader that was attached
+// in the midst of long messages may see no proof of its own. It reports whether the sender's protocol
+// was known, so that there is nothing left to tell.
+func (c *Conn) Follow(sender *Conn) bool {
+	from, to := &sender.dirs[0], &c.dirs[1]
+	if from.mode != modeFramed {
+		return false
+	}
+	if to.dec == nil {
+		to.follows(from.dec)
+		c.settle()
+	}
+	return true
+}
+
 // CaptureHint returns how many bytes of each call this Conn can use: as much as there is while the
 // protocol is unknown, because what decides it may lie deep in a call, and for framed protocols,
 // because small frames share a write; little once the streams are known to be opaque.

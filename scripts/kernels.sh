@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Records a small run of the reference pipeline on other kernels, each in an emulated machine (QEMU,
+# no KVM needed), and judges what was recorded. Exit 0: all right, or skipped for a reason that is
+# printed; 1: something is wrong.
+#
+#   KERNELS="6.1 6.12"    Debian's kernel series to take, the newest of each that apt knows
+#   KERNEL_DEBS="A B"     these packages (linux-image-*.deb) instead; nothing is downloaded
+#   KERNEL_LIMIT=400      seconds each machine may take
+#
+# Downloads are kept in out/kernels/debs, results in out/kernels/<release>.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=$PWD/out/kernels
+limit=${KERNEL_LIMIT:-400}
+n=30 c=2 seed=1 mid=12 # requests at once, seed, seconds recorded of a pipeline at work
+
+skip() {
+	echo "test-kernels: skipped: $*"
+	exit 0
+}
+
+need() { # COMMAND PACKAGE
+	command -v "$1" >/dev/null || skip "$1 is missing: install it (Debian: apt-get install qemu-system-x86 busybox-static cpio)"
+}
+
+# newest SERIES names the newest signed cloud kernel of a series. Debian removes old ones from its
+# archive, so that no version can be named here; the table says which it was.
+newest() {
+	apt-cache pkgnames "linux-image-$1." | grep -E '^linux-image-[0-9.+a-z-]+-cloud-amd64$' | sort -V | tail -n 1
+}
+
+fetch() { # SERIES: prints the path of its package
+	local name deb
+	name=$(newest "$1")
+	[ -n "$name" ] || { echo "no kernel $1 in the package sources: run apt-get update, or set KERNEL_DEBS" >&2; return 1; }
+	deb=$(find "$out/debs" -name "${name}_*.deb" | head -n 1)
+	if [ -z "$deb" ]; then
+		(cd "$out/debs" && timeout 300 apt-get download -q "$name" >/dev/null 2>"$out/download.log") ||
+			{ echo "$name cannot be downloaded: $(tail -n 1 "$out/download.log")" >&2; return 1; }
+		deb=$(find "$out/debs" -name "${name}_*.deb" | head -n 1)
+	fi
+	echo "$deb"
+}
+
+build() {
+	local root=$out/root
+	rm -rf "$root"
+	mkdir -p "$root"/{bin,proc,sys,dev,tmp,result}
+	CGO_ENABLED=0 go build -o "$root/bin/stageline" ./cmd/stageline
+	CGO_ENABLED=0 go build -o "$root/bin/refpipe" ./cmd/refpipe
+	CGO_ENABLED=0 go test -c -o "$root/bin/drain.test" ./collector/drain
+	${CC:-cc} -std=c11 -D_GNU_SOURCE -O2 -static -pthread -o "$root/bin/refpipe-stage" cmd/refpipe/stage/*.c
+	cp "$(command -v busybox)" "$root/bin/busybox"
+	install -m 755 scripts/kernels/guest.sh "$root/init"
+	(cd "$root" && find . | cpio -o -H newc --quiet) | gzip -1 >"$out/initrd.gz"
+}
+
+# boot DEB DIR runs one machine and unpacks what it sent. One thread for its two processors: with
+# more, QEMU 7.2 now and then runs a stale instruction while the kernel patches itself, and panics.
+# no_timer_check: on a busy host the kernel may think that its emulated timer does not work.
+boot() {
+	local deb=$1 dir=$2 image
+	rm -rf "$dir"
+	mkdir -p "$dir/package"
+	dpkg-deb -x "$deb" "$dir/package"
+	image=$(find "$dir/package/boot" -name 'vmlinuz-*')
+	timeout "$limit" qemu-system-x86_64 -accel tcg,thread=single -cpu max -smp 2 -m 1536 -nodefaults -no-reboot -display none \
+		-kernel "$image" -initrd "$out/initrd.gz" -serial "file:$dir/console.log" -serial "file:$dir/result.tgz" \
+		-append "console=ttyS0 quiet panic=-1 no_timer_check sl_n=$n sl_c=$c sl_seed=$seed sl_mid=$mid" </dev/null || echo "the machine ended with exit code $?" >>"$dir/console.log"
+	rm -r "$dir/package"
+	tar -xzf "$dir/result.tgz" -C "$dir" || echo "the machine sent no whole result" >>"$dir/console.log"
+}
+
+need qemu-system-x86_64
+need busybox
+need cpio
+need dpkg-deb
+mkdir -p "$out/debs"
+read -r -a debs <<<"${KERNEL_DEBS:-}"
+if [ ${#debs[@]} = 0 ]; then
+	need apt-cache
+	for series in ${KERNELS:-6.1 6.12}; do
+		if deb=$(fetch "$series"); then
+			debs+=("$deb")
+		else
+			echo "test-kernels: $series is skipped" >&2
+		fi
+	done
+	[ ${#debs[@]} -gt 0 ] || skip "no kernel to test"
+fi
+build
+dirs=() jobs=()
+for deb in "${debs[@]}"; do
+	dir=$out/$(basename "$deb" | sed 's/^linux-image-//; s/_.*//')
+	dirs+=("$dir")
+	boot "$deb" "$dir" &
+	jobs+=($!)
+done
+for job in "${jobs[@]}"; do wait "$job"; done
+exec python3 scripts/kernels/judge.py --stageline "$out/root/bin/stageline" --requests $n "${dirs[@]}"

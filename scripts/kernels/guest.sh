@@ -1,0 +1,85 @@
+#!/bin/busybox sh
+# The init of the emulated machine of kernels.sh: does everything that is judged, sends /result over
+# the second serial line as a tar, and powers off. It judges nothing itself.
+export PATH=/bin HOME=/tmp
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t securityfs security /sys/kernel/security
+mount -t devtmpfs dev /dev
+mkdir -p /dev/shm
+for at in /dev/shm /tmp /result; do mount -t tmpfs -o mode=755 none $at; done
+ip link set lo up
+cut -d' ' -f1 /proc/uptime >/result/boot_s
+uname -r >/result/release
+for word in $(cat /proc/cmdline); do
+	case $word in sl_*=*) export "$word" ;; esac # sl_n, sl_c, sl_seed and sl_mid, from kernels.sh
+done
+
+# step NAME COMMAND… keeps what a command printed, its exit code and how long it took.
+step() {
+	name=$1
+	shift
+	echo "$name: $*"
+	begun=$(cut -d' ' -f1 /proc/uptime)
+	"$@" >"/result/$name.out" 2>"/result/$name.err"
+	echo $? >"/result/$name.rc"
+	echo "$begun $(cut -d' ' -f1 /proc/uptime)" >"/result/$name.uptime"
+}
+
+# until_true COMMAND… polls, for a minute at most.
+until_true() {
+	left=600
+	until "$@"; do
+		left=$((left - 1))
+		[ $left -gt 0 ] || { echo "gave up waiting for: $*"; return 1; }
+		usleep 100000
+	done
+}
+
+# connected PORT: somebody has connected to it, on loopback.
+connected() { grep -qi ":$(printf %04X "$1") [0-9A-F]*:[0-9A-F]* 01 " /proc/net/tcp; }
+
+# keep_loading URL sends load after load until it is told to stop; each ends with its last reply. How
+# slow this machine is, is not the question here.
+keep_loading() {
+	until [ -e /tmp/enough ]; do
+		stageline load -u "$1" -c $((4 * sl_c)) -n $((16 * sl_c)) || [ $? = 5 ] || return 1
+	done
+}
+
+# midstream attaches to a pipeline whose channels carry messages already, and hold some: a slow stage
+# stops reading when its backlog is full.
+midstream() {
+	dir=/result/mid
+	mkdir -p $dir /tmp/pipe
+	refpipe -seed "$sl_seed" -slow stage=vocode:4 -dir /tmp/pipe -truth $dir/truth.jsonl >$dir/ready.json 2>$dir/refpipe.log &
+	pipeline=$!
+	until_true test -s $dir/ready.json || return 1
+	url=$(sed 's/.*"url":"\([^"]*\)".*/\1/' $dir/ready.json)
+	pids=$(grep -o '"pids":\[[0-9,]*\]' $dir/ready.json | head -n 1 | tr -dc '0-9,')
+	keep_loading "$url" >$dir/load.out 2>&1 &
+	load=$!
+	until_true connected "${url##*:}" || return 1
+	stageline record -p "$pids" -o $dir/run 2>$dir/record.err &
+	recorder=$!
+	until_true grep -q recording $dir/record.err || return 1
+	sleep "$sl_mid"
+	touch /tmp/enough
+	wait $load
+	code=$?
+	kill -INT $recorder
+	wait $recorder || code=$?
+	kill -TERM $pipeline
+	wait $pipeline || code=$?
+	return $code
+}
+
+step doctor stageline doctor --json
+step fresh stageline demo --json -n "$sl_n" -c "$sl_c" --seed "$sl_seed" -o /result/fresh
+step mid midstream
+step drain drain.test -test.v
+stty raw -echo </dev/ttyS1
+tar -C /result -cz . >/dev/ttyS1
+sync
+poweroff -f

@@ -1,0 +1,152 @@
+"""Judges what kernels.sh brought back, prints a table, and exits with 1 when something is wrong.
+
+Times are printed, not judged: an emulated machine has none worth judging. What is judged is what was
+recorded: nothing missed, invented or joined wrongly, nothing lost, and no feature missing that the
+kernel should have.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+# The optional rows of `stageline doctor` that a series lacks by nature; any other absence is a fault.
+LACKS = {
+    "6.1": {"hook sk_data_ready", "queued bytes of unix sockets", "uprobe multi"},
+    "6.12": {"queued bytes of unix sockets"},
+}
+UNIX, SEND = 1, 1  # numbers of run.Transport and run.Dir in `stageline dump`
+
+
+def read(path, default=""):
+    return path.read_text().strip() if path.exists() else default
+
+
+class Machine:
+    """One kernel: its figures for the table, and what is wrong with it."""
+
+    def __init__(self, where, tool, requests):
+        self.where, self.tool, self.requests = where, tool, requests
+        self.wrong, self.row, self.lacks = [], {}, "not known"
+        self.release = read(where / "release", where.name)
+        self.series = ".".join(self.release.split(".")[:2])
+
+    def want(self, ok, text):
+        if not ok:
+            self.wrong.append(text)
+        return ok
+
+    def judge(self):
+        self.row["boot s"] = read(self.where / "boot_s", "-")
+        if not self.want((self.where / "drain.rc").exists(), "the machine did not come to its end"):
+            self.wrong.append("console: " + read(self.where / "console.log")[-1500:])
+            return
+        for step in ("doctor", "fresh", "mid", "drain"):
+            self.want(read(self.where / f"{step}.rc") == "0", f"{step}: exit code {read(self.where / f'{step}.rc')}: {read(self.where / f'{step}.err')[-800:]}")
+        self.features()
+        self.fresh()
+        self.midstream()
+        tests = read(self.where / "drain.out").splitlines()
+        passed = sum(t.startswith("--- PASS") for t in tests)
+        self.row["drain tests"] = f"{passed} ok"
+        self.want(passed > 0, "no test of the drain ran")
+        self.wrong += [t for t in tests if "--- FAIL" in t or "--- SKIP" in t]
+
+    def features(self):
+        rows = json.loads(read(self.where / "doctor.out", "[]"))
+        self.want(rows, "doctor printed no row")
+        absent = {r["name"]: r for r in rows if not r["ok"]}
+        required = [n for n, r in absent.items() if r["required"]]
+        self.row["required rows"] = f"{sum(r['required'] for r in rows) - len(required)} of {sum(r['required'] for r in rows)}"
+        self.lacks = ", ".join(sorted(absent)) or "nothing"
+        self.want(not required, f"required and missing: {required}")
+        lacks = LACKS.get(self.series)
+        if lacks is not None:
+            extra, there = set(absent) - lacks, lacks - set(absent)
+            self.want(not extra, "kernel %s should have %s" % (self.series, [f"{n}: {absent[n]['detail']}" for n in sorted(extra)]))
+            self.want(not there, f"kernel {self.series} has {sorted(there)}: the list of what it lacks is wrong")
+
+    def accuracy(self, name, figures):
+        hops = f"{figures['hops_missed']}/{figures['hops_invented']}"
+        self.row[f"{name}: hops missed/invented"] = hops
+        self.row[f"{name}: joins wrong/not known"] = f"{figures['joins_wrong']}/{figures['joins_unknown']}"
+        covered = figures["interval_coverage"]
+        self.row[f"{name}: coverage"] = "-" if covered is None else f"{100 * covered:.1f} %"
+        self.want(hops == "0/0", f"{name}: hops missed/invented {hops}")
+        self.want(figures["joins_wrong"] == 0, f"{name}: {figures['joins_wrong']} joins are wrong")
+
+    def fresh(self):
+        text = read(self.where / "fresh.out")
+        if not self.want(text.startswith("{"), "fresh: the demo printed no result"):
+            return
+        demo = json.loads(text)
+        n = demo["requests"]
+        self.want(set(n.values()) == {self.requests}, f"fresh: requests {n}, want {self.requests}")
+        self.want(demo["loss"]["events"] == 0, f"fresh: {demo['loss']['events']} records lost")
+        self.accuracy("fresh", demo["accuracy"])
+
+    def midstream(self):
+        run, truth = self.where / "mid/run", self.where / "mid/truth.jsonl"
+        if not self.want(run.exists() and truth.exists(), "mid: no run or no truth"):
+            return
+        got = json.loads(self.call("accuracy", run, "--truth", truth, "--within", "--json"))
+        counts = got["counts"]
+        self.accuracy("mid", got["accuracy"])
+        self.row["mid: hops judged"] = str(counts["hops"])
+        self.want(counts["hops"] > 10 * self.requests, f"mid: {counts['hops']} hops judged, too few to say anything")
+        self.want(counts["outside_span"] > 0, "mid: nothing happened before the attach: it was not mid-stream")
+        # Visits of a request that was under way at the attach cannot all be known: counted, not judged.
+        self.row["mid: visits missed/invented"] = f"{counts['visits_missed']}/{counts['visits_invented']}"
+        self.want(counts["visits_invented"] == 0, f"mid: {counts['visits_invented']} visits invented")
+        self.wrong += [f"mid: {e}" for e in got["examples"] if "unknown" not in e and not e.startswith("visits missed")]
+        found, channels, moved = self.bases(run)
+        self.row["mid: unix bases found"] = f"{found} of {channels}, {moved} not 0"
+        self.want(channels > 0 and found == channels, f"mid: {found} of {channels} unix channels are aligned by their queue")
+
+    def bases(self, run):
+        """Counts the unix streams that were sent on, those whose position at the reader the collector
+        found without looking at the content, and those for which that is not 0."""
+        base, unix, senders = {}, set(), set()
+        for line in self.call("dump", run).splitlines():
+            d = json.loads(line)
+            r = d["record"]
+            if d["kind"] == "endpoint" and r["Transport"] == UNIX and (r["Path"] or r["PeerPath"]):
+                unix.add(r["ID"])
+            elif d["kind"] == "base" and r["Votes"] > r["Against"]:
+                base[r["Sender"]] = r["Base"]
+            elif d["kind"] == "io" and r["Dir"] == SEND and r["Ret"] > 0:
+                senders.add(r["EP"])
+        sent = unix & senders
+        return len(sent & base.keys()), len(sent), sum(base.get(e, 0) != 0 for e in sent)
+
+    def call(self, *args):
+        return subprocess.run([self.tool, *map(str, args)], check=True, capture_output=True, text=True).stdout
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--stageline", required=True)
+    p.add_argument("--requests", type=int, required=True)
+    p.add_argument("results", nargs="+", type=pathlib.Path)
+    a = p.parse_args()
+    machines = [Machine(r, a.stageline, a.requests) for r in a.results]
+    for m in machines:
+        m.judge()
+    names = list(dict.fromkeys(k for m in machines for k in m.row))
+    width = max(map(len, names))
+    print(f"{'kernel':{width}}  " + "  ".join(f"{m.release:26}" for m in machines))
+    for name in names:
+        print(f"{name:{width}}  " + "  ".join(f"{m.row.get(name, '-'):26}" for m in machines).rstrip())
+    for m in machines:
+        print(f"{m.release} lacks: {m.lacks}")
+    for m in machines:
+        for w in m.wrong:
+            print(f"WRONG  {m.release}: {w}")
+    failed = sum(bool(m.wrong) for m in machines)
+    print(f"{len(machines) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

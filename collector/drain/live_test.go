@@ -93,7 +93,9 @@ func attached() {
 		return
 	}
 	fmt.Println("attached")
-	select {}
+	for { // select {} would be a deadlock, and the end, without cgo
+		time.Sleep(time.Hour)
+	}
 }
 
 func act() {

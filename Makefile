@@ -19,7 +19,7 @@ check: ## formatting, vet, staticcheck, import rules, and that the generated fil
 test: build venv ## everything, as root on the live kernel
 	scripts/test.sh
 
-test-kernels: ## a small run on Linux 6.1 and 6.12 in QEMU; about 2 minutes, needs no root
+test-kernels: ## a small run on Linux 6.1 and 6.12 in QEMU; 2 to 5 minutes, needs no root
 	scripts/kernels.sh
 
 venv: ## Python with pyzmq for the tests on real libzmq

@@ -82,14 +82,20 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// attachedHere keeps the programs of attached: the garbage collector closes what nothing refers to.
+var attachedHere *attach.Programs
+
 // attached loads the programs and waits to be killed.
 func attached() {
-	if _, err := attach.Load(attach.Options{}); err != nil {
+	var err error
+	if attachedHere, err = attach.Load(attach.Options{}); err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Println("attached")
-	select {}
+	for { // select {} would be a deadlock, and the end, without cgo
+		time.Sleep(time.Hour)
+	}
 }
 
 func act() {

@@ -74,7 +74,7 @@ func canaryLoad(t *testing.T, dir, url, pids, body string, n, success int) {
 	}
 	// The tables of the run are compressed: their text is looked at as it is read.
 	noCanary(t, "the records", []byte(stageline(t, "dump", runDir).stdout))
-	d := dumpRun(t, runDir)
+	d := recordsOf(t, runDir)
 	if len(d.messages) < n {
 		t.Fatalf("the run has %d messages for %d requests: the test does not test", len(d.messages), n)
 	}

@@ -74,7 +74,7 @@ func TestLiveWorkerRestarts(t *testing.T) {
 	l.finish(t)
 	r.interrupt(t).want(t, exitOK)
 	events := map[uint32]map[run.ProcEvent]bool{uint32(first): {}, uint32(second): {}}
-	for _, p := range dumpRun(t, filepath.Join(dir, "run")).procs {
+	for _, p := range recordsOf(t, filepath.Join(dir, "run")).procs {
 		if m := events[p.TGID]; m != nil && (p.Event != run.ProcExit || p.TID == p.TGID) {
 			m[p.Event] = true
 		}

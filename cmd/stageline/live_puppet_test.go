@@ -303,6 +303,9 @@ type records struct {
 	loss  []run.Loss
 	notes []run.Note
 	eps   map[uint32]run.Endpoint
+
+	messages []run.Message
+	gaps     []run.Gap
 }
 
 func recordsOf(t *testing.T, dir string) *records {
@@ -338,6 +341,10 @@ func (r *records) add(kind string, b []byte) error {
 		return appendJSON(&r.loss, b)
 	case "note":
 		return appendJSON(&r.notes, b)
+	case "message":
+		return appendJSON(&r.messages, b)
+	case "gap":
+		return appendJSON(&r.gaps, b)
 	case "endpoint":
 		var e run.Endpoint
 		err := json.Unmarshal(b, &e)

@@ -184,7 +184,7 @@ func TestLiveRecordCommand(t *testing.T) {
 		t.Errorf("the command's output is %q", line)
 	}
 	execs := 0
-	for _, p := range dumpRun(t, dir).procs {
+	for _, p := range recordsOf(t, dir).procs {
 		if strings.HasPrefix(filepath.Base(p.Exe), "echo") || p.Comm == "echo" || p.Comm == "cat" {
 			execs++
 		}

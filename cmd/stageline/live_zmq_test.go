@@ -69,52 +69,6 @@ func readLine(t *testing.T, r *bufio.Reader, v any) {
 	}
 }
 
-// dumped is what `stageline dump` prints of a run, as far as these tests look.
-type dumped struct {
-	messages []run.Message
-	procs    []run.Proc
-	gaps     []run.Gap
-	losses   []run.Loss
-	notes    []run.Note
-}
-
-func dumpRun(t *testing.T, dir string) *dumped {
-	t.Helper()
-	o := stageline(t, "dump", dir)
-	o.want(t, exitOK)
-	d := &dumped{}
-	for line := range strings.Lines(o.stdout) {
-		var head struct {
-			Kind   string          `json:"kind"`
-			Record json.RawMessage `json:"record"`
-		}
-		err := json.Unmarshal([]byte(line), &head)
-		if err == nil {
-			err = d.add(head.Kind, head.Record)
-		}
-		if err != nil {
-			t.Fatalf("dump line %.200s: %v", line, err)
-		}
-	}
-	return d
-}
-
-func (d *dumped) add(kind string, b []byte) error {
-	switch kind {
-	case "message":
-		return appendJSON(&d.messages, b)
-	case "proc":
-		return appendJSON(&d.procs, b)
-	case "gap":
-		return appendJSON(&d.gaps, b)
-	case "loss":
-		return appendJSON(&d.losses, b)
-	case "note":
-		return appendJSON(&d.notes, b)
-	}
-	return nil
-}
-
 func appendJSON[T any](to *[]T, b []byte) error {
 	var v T
 	err := json.Unmarshal(b, &v)
@@ -129,19 +83,19 @@ func TestLiveBurst(t *testing.T) {
 		t.Run(fmt.Sprintf("%d-of-%d-bytes", c.count, c.size), func(t *testing.T) {
 			dir := filepath.Join(workDir(t), "run")
 			sent := zmqBurst(t, dir, c.count, c.size)
-			d := dumpRun(t, dir)
+			d := recordsOf(t, dir)
 			for _, end := range []run.Dir{run.Send, run.Recv} {
 				checkBurst(t, d, end, sent)
 			}
-			if len(d.losses) > 0 || len(d.gaps) > 0 {
-				t.Errorf("losses %+v, gaps %+v; want none", d.losses, d.gaps)
+			if len(d.loss) > 0 || len(d.gaps) > 0 {
+				t.Errorf("losses %+v, gaps %+v; want none", d.loss, d.gaps)
 			}
 		})
 	}
 }
 
 // checkBurst compares the messages of one end with those sent.
-func checkBurst(t *testing.T, d *dumped, end run.Dir, sent []zmqSent) {
+func checkBurst(t *testing.T, d *records, end run.Dir, sent []zmqSent) {
 	t.Helper()
 	type stream struct {
 		ep  uint32

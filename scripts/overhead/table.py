@@ -8,6 +8,8 @@ from pathlib import Path
 NAMES = {"refpipe-latency": "reference pipeline that sleeps", "refpipe-cpu": "reference pipeline that computes", "refpipe": "reference pipeline that sleeps",
          "engine-latency": "SGLang-Omni, compute that sleeps", "engine-cpu": "SGLang-Omni, compute that burns CPU"}
 
+CALLS = {"getppid": "getppid", "write-null": "write to /dev/null", "eventfd": "write and read of an eventfd, each", "unix-socket": "write and read of a unix socket, each"}
+
 
 def cell(f, digits):
     if f is None or f["at"] is None:
@@ -48,7 +50,7 @@ def calls(c):
     row("call", "nobody records", "another process is recorded", "added", "ratio", "nobody ÷ nobody")
     row(*["---"] * 6)
     for k in c["calls"]:
-        row(k["call"], *[cell(k[f], 0) + " ns" for f in ("nothing_ns", "recorded_ns", "added_ns")], cell(k["ratio"], 3), cell(k["noise_ratio"], 3))
+        row(CALLS[k["call"]], *[cell(k[f], 0) + " ns" for f in ("nothing_ns", "recorded_ns", "added_ns")], cell(k["ratio"], 3), cell(k["noise_ratio"], 3))
     print(f"\nn = {len(c['blocks'])} blocks")
 
 

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# What recording costs, beside what other tools cost: each part prints a table and leaves it in OUT.
-# Needs root; the engine parts need `scripts/engines/sglang-omni.sh setup`, the others' columns curl, perf
-# and strace (Debian: linux-perf, strace). Not part of `make test`: each part takes minutes, and means
-# something only on a machine that does little else.
+# What recording costs, beside what other tools cost, in one table: OUT/table.md. Each part is a run of
+# `stageline overhead` on one server and leaves OUT/PART.json; parts can be run alone, and the table holds
+# those that are there. Needs root, perf and strace (Debian: linux-perf, strace); the engine parts need
+# `scripts/engines/sglang-omni.sh setup`. Not part of `make test`: all of it takes about 40 minutes, and
+# means something only on a machine that does little else.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/.." && pwd)
 out=$(realpath -m "${OUT:-out/overhead}")
 stageline=$repo/bin/stageline
-pairs=${PAIRS:-8}
+blocks=${BLOCKS:-10}
 port=${PORT:-18730}
 server=
+parts=(refpipe-latency refpipe-cpu refpipe engine-latency engine-cpu unrelated)
 
 usage() {
-	echo "usage: overhead.sh [unrelated|refpipe|latency|cpu|others-latency|others-cpu]…   (default: all; OUT, PAIRS, PORT in the environment)" >&2
+	echo "usage: overhead.sh [PART]…   (PART: ${parts[*]}; default: all; OUT, BLOCKS, PORT in the environment)" >&2
 	exit 2
 }
 
@@ -44,60 +46,52 @@ engine() { # COMPUTE
 	cat >"$out/body.json" <<'JSON'
 {"request_id": "{{id}}", "model": "mock", "stream": true, "max_tokens": 4, "modalities": ["text", "audio"], "messages": [{"role": "user", "content": "{{prompt}}"}]}
 JSON
-	body=(--body-template "$out/body.json")
+	rm -rf "$out/events"
+	load=(--body-template "$out/body.json" --with "own recorder=exec python3 '$here/overhead/tool.py' own '$url' '$out/events' $pids")
 }
 
-# compare NAME ARG…: 5 means that the noise was too large, which the table says as well.
+# compare PART ARG…: 5 means that the noise was too large, which the figures say as well.
 compare() {
 	local name=$1
 	shift
-	echo "== $name"
-	"$stageline" overhead -u "$url" -p "$pids" --json "$@" >"$out/$name.json" 2>"$out/$name.log" || [ $? = 5 ] || { cat "$out/$name.log" >&2; exit 1; }
-	python3 "$here/overhead/table.py" "$out/$name.json"
+	"$stageline" overhead -u "$url" -p "$pids" --json --blocks "$blocks" "$@" \
+		>"$out/$name.tmp" 2>"$out/$name.log" || [ $? = 5 ] || { cat "$out/$name.log" >&2; exit 1; }
+	mv "$out/$name.tmp" "$out/$name.json"
 }
 
-# others -c C -n N: the engine's own recorder, perf trace, strace, in fewer pairs.
-others() {
-	local few=$(((pairs + 1) / 2))
-	mkdir -p "$out/events"
-	printf 'curl -sf -XPOST -H "content-type: application/json" -d "{\\"run_id\\": \\"overhead\\", \\"event_dir\\": \\"%s\\"}" %s/start_request_profile >/dev/null
-trap "curl -sf -XPOST -H content-type:application/json -d {} %s/stop_request_profile >/dev/null; exit" INT
-while :; do sleep 1; done\n' "$out/events" "$url" "$url" >"$out/own.sh"
-	compare "$name-own-recorder" "$@" --pairs "$few" --noise-pairs 0 --instead "exec sh $out/own.sh"
-	compare "$name-perf-trace" "$@" --pairs "$few" --noise-pairs 0 --instead "exec perf trace -p {{pids}} -o /dev/null"
-	compare "$name-strace" "$@" --pairs "$few" --noise-pairs 0 --instead "exec strace -f -qq -e trace=network,desc -o /dev/null -p {{pids}}"
-}
-
+# The numbers of requests make a bare load of about 6 s: several times what a tool takes to attach.
 part() {
-	local name=$1 body=()
+	local name=$1 load=() tools=(
+		--with "perf trace=exec python3 '$here/overhead/tool.py' perf {{pids}}"
+		--with "strace=exec python3 '$here/overhead/tool.py' strace {{pids}}"
+	)
+	echo "overhead: $name" >&2
 	case $name in
-	unrelated)
-		mkdir -p "$out"
-		cc -O2 -o "$out/calls" "$here/overhead/calls.c"
-		rm -rf "$out/unrelated"
-		echo "== unrelated"
-		python3 "$here/overhead/unrelated.py" "$stageline" "$out/calls" "$out/unrelated" "$pairs" | tee "$out/unrelated.txt"
+	refpipe-latency)
+		start "$out/refpipe" "$repo/bin/refpipe"
+		compare "$name" -c 1 -n 30 "${tools[@]}"
+		;;
+	refpipe-cpu)
+		start "$out/refpipe" "$repo/bin/refpipe" --cpu-bound
+		compare "$name" -c 8 -n 160 "${tools[@]}"
 		;;
 	refpipe)
 		start "$out/refpipe" "$repo/bin/refpipe"
-		compare refpipe-c1 -c 1 -n 15 --pairs "$pairs"
-		compare refpipe-c8 -c 8 -n 60 --pairs "$pairs"
+		compare "$name" -c 8 -n 120
 		;;
-	latency)
+	engine-latency)
 		engine sleep
-		compare latency -c 1 -n 15 --pairs "$pairs" "${body[@]}"
+		compare "$name" -c 1 -n 64 "${load[@]}" "${tools[@]}"
 		;;
-	cpu)
+	engine-cpu)
 		engine gil
-		compare cpu -c 8 -n 40 --pairs "$pairs" "${body[@]}"
+		compare "$name" -c 8 -n 80 "${load[@]}" "${tools[@]}"
 		;;
-	others-latency)
-		engine sleep
-		others -c 1 -n 15 "${body[@]}"
-		;;
-	others-cpu)
-		engine gil
-		others -c 8 -n 20 "${body[@]}"
+	unrelated)
+		cc -O2 -o "$out/calls" "$here/overhead/calls.c"
+		rm -rf "$out/unrelated"
+		python3 "$here/overhead/unrelated.py" "$stageline" "$out/calls" "$out/unrelated" "$blocks" >"$out/unrelated.tmp"
+		mv "$out/unrelated.tmp" "$out/unrelated.json"
 		;;
 	*) usage ;;
 	esac
@@ -105,7 +99,9 @@ part() {
 }
 
 mkdir -p "$out"
-[ $# -gt 0 ] || set -- unrelated refpipe latency cpu others-latency others-cpu
+[ $# -gt 0 ] || set -- "${parts[@]}"
 for p in "$@"; do
 	part "$p"
 done
+python3 "$here/overhead/table.py" "$out" "${parts[@]}" >"$out/table.md"
+cat "$out/table.md"

@@ -29,6 +29,10 @@
 // transport memory stays inside one process; one of transport shm is a chunk
 // that its receiver found by polling, sent just before the segment is created.
 //
+// Stages sleep for most of their service time, as one does that waits for a GPU. With --cpu-bound they
+// compute all of it, for a quarter as long: service is then CPU time, and start and finish lie further
+// apart where another has the CPU meanwhile.
+//
 // A request line names the client's id, the string in the stages' messages
 // (wire_id), the reply's id and the header's; speech ignores the header.
 //

@@ -25,7 +25,7 @@ type options struct {
 	stall, kill, big           string
 	drop, truthRecords         int
 	repeat, describe, noNoise  bool
-	polled                     bool
+	polled, cpuBound           bool
 	exitOnEOF                  bool
 	listen                     string
 }
@@ -45,6 +45,7 @@ func parseOptions(args []string) (*options, error) {
 	fs.IntVar(&o.drop, "drop-chunk", -1, "fault: the talker drops this chunk of every request")
 	fs.BoolVar(&o.repeat, "repeat-samples", false, "fault: the vocoder repeats samples at chunk borders")
 	fs.BoolVar(&o.polled, "polled-edge", false, "the vocoder polls /dev/shm for its chunks, as vLLM-Omni's connector does")
+	fs.BoolVar(&o.cpuBound, "cpu-bound", false, "stages compute during all of their service time instead of sleeping, and a quarter as long")
 	fs.BoolVar(&o.describe, "describe", false, "print what the seed draws and exit")
 	fs.BoolVar(&o.noNoise, "no-noise", false, "no heartbeats, health checks or tracker writes")
 	fs.BoolVar(&o.exitOnEOF, "exit-on-eof", false, "also end when standard input ends")
@@ -151,6 +152,9 @@ func serve(ctx context.Context, o *options, stdout io.Writer) error {
 	}
 	if err == nil && o.polled && o.drop >= 0 {
 		err = errors.New("drop chunk: with a polled edge the vocoder would wait for it for ever")
+	}
+	if o.cpuBound {
+		top.BurnCPU()
 	}
 	if err != nil {
 		return usageError{err}

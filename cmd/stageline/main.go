@@ -33,7 +33,7 @@ var commands = []command{
 	{"record", "attach to running processes and record them", runRecord},
 	{"profile", "record while sending a load, then report", runProfile},
 	{"load", "send a planned load and record its times", runLoad},
-	{"overhead", "what recording costs an engine: loads with and without it, in pairs", runOverhead},
+	{"overhead", "what recording costs an engine: loads with and without it, and with other tools, in blocks", runOverhead},
 	{"report", "bottleneck verdict, stages, hops, joins, requests and losses of a run", runReport},
 	{"export", "the timeline of a run for ui.perfetto.dev", runExport},
 	{"open", "show the timeline of a run in ui.perfetto.dev", runOpen},

@@ -3,27 +3,39 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/stageline/stageline/collector/attach"
 	"github.com/stageline/stageline/loadgen"
 )
 
-const overheadUsage = `usage: stageline overhead -u URL -p PID[,PID…] (-c C | --rate R) (-n N | -d DURATION) [--pairs 10]
+const overheadUsage = `usage: stageline overhead -u URL -p PID[,PID…] (-c C | --rate R) (-n N | -d DURATION) [--blocks 10] [--with NAME=COMMAND]…
 
-Says what recording costs an engine: sends the same load again and again, with a
-recorder attached and without, in pairs of random order, and as many pairs without a
-recorder at all, which show the noise. The recorder is a process of its own, as with
-"stageline record"; nothing that it records is kept.
+Says what recording costs an engine, and what other tools cost it: sends the same load
+again and again in blocks. A block holds, in random order, one load that is recorded,
+one for each tool of --with, and two that nothing observes. Each load is compared with
+those two of its own block, and the second of them with the first, which shows the
+noise. The same requests, with the same ids, come in every load.
 
-  sudo stageline overhead -u http://127.0.0.1:8000 -p PID -c 8 -n 100 --model NAME
+  sudo stageline overhead -u http://127.0.0.1:8000 -p PID -c 8 -n 100 --model NAME \
+    --with 'strace=exec strace -f -qq -e trace=network,desc -o /dev/null -p {{pids}}'
 
-Exits with 5 when the noise does not allow an answer: the interval of the throughput
-is wider than --tolerance to the bad side and still holds "no effect", or the pairs
-without a recorder differ among themselves.
+The recorder is a process of its own, as with "stageline record"; nothing that it
+records is kept. The command of --with runs in a shell; {{pids}} becomes the engine's
+processes with their children, separated by commas. It is taken to have attached when it
+writes a line to its standard output, or, if it writes none, after --settle. Its process
+group gets SIGINT after the load, and the next load waits until all of it has ended.
+No load begins before its tool has attached: what attaching and ending take is a figure
+of its own and in no other. A tool that fails, or whose load fails, is not tried again.
+
+Exits with 5 when the noise does not allow an answer: the interval of the recorded
+loads' throughput is wider than --tolerance to the bad side and still holds "no effect",
+or the loads that nothing observes differ among themselves.
 
 `
 
@@ -31,22 +43,13 @@ without a recorder differ among themselves.
 type overheadOptions struct {
 	pids      []uint32
 	load      loadgen.Config
-	pairs     int
-	noise     int
+	blocks    int
 	warmup    int
 	seed      uint64
 	tolerance float64
 	asJSON    bool
-	instead   string
+	tools     []tool
 	settle    time.Duration
-}
-
-// what is compared with nothing.
-func (o *overheadOptions) what() string {
-	if o.instead != "" {
-		return o.instead
-	}
-	return "recording"
 }
 
 // runOverhead is `stageline overhead`.
@@ -55,20 +58,20 @@ func runOverhead(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if err != nil {
 		return err
 	}
-	if o.instead == "" {
-		if err := attach.Check(); err != nil {
-			return err
-		}
+	if err := attach.Check(); err != nil {
+		return err
 	}
 	for _, pid := range o.pids {
 		if err := attach.Exists(pid); err != nil {
 			return err
 		}
 	}
-	c, err := o.compare(ctx, stderr)
-	if err != nil {
-		return err
+	arms := append([]arm{{name: armBare}, {name: armAgain}, o.recorderArm()}, o.toolArms()...)
+	blocks, failed, errRun := o.run(ctx, arms, stderr)
+	if len(blocks) == 0 {
+		return errRun
 	}
+	c := newComparison(o.describe(), blocks, arms, failed, o.tolerance)
 	if o.asJSON {
 		e := json.NewEncoder(stdout)
 		e.SetIndent("", "  ")
@@ -76,10 +79,25 @@ func runOverhead(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	} else {
 		err = c.text(stdout)
 	}
-	if err == nil && !c.Conclusive {
+	if err = errors.Join(errRun, err); err == nil && !c.Conclusive {
 		err = withExit(exitInconclusive, fmt.Errorf("%s", c.Sentence))
 	}
 	return err
+}
+
+// describe says what each load is.
+func (o *overheadOptions) describe() string {
+	l := &o.load
+	said := fmt.Sprintf("%g requests/s", l.Rate)
+	if l.Rate == 0 {
+		said = fmt.Sprintf("c = %d", max(1, l.Concurrency))
+	}
+	if l.N > 0 {
+		said += fmt.Sprintf(", %d requests", l.N)
+	} else {
+		said += fmt.Sprintf(", %v", l.Duration)
+	}
+	return said + fmt.Sprintf(" and %d to warm up", l.Warmup)
 }
 
 func overheadFlags(args []string, stdout io.Writer) (*overheadOptions, error) {
@@ -88,12 +106,11 @@ func overheadFlags(args []string, stdout io.Writer) (*overheadOptions, error) {
 	pids := fs.StringSliceP("pid", "p", nil, "process of the engine; its children are counted as well (repeatable, comma-separated)")
 	config := loadFlags(fs)
 	duration := fs.DurationP("duration", "d", 0, "length of each load, instead of -n")
-	fs.IntVar(&o.pairs, "pairs", 10, "pairs of loads with and without a recorder")
-	fs.IntVar(&o.noise, "noise-pairs", -1, "pairs of loads without one (default: as many)")
-	fs.IntVar(&o.warmup, "warmup-loads", 1, "loads before the first pair that do not count")
+	fs.IntVar(&o.blocks, "blocks", 10, "blocks of loads")
+	fs.IntVar(&o.warmup, "warmup-loads", 1, "loads before the first block that do not count")
 	fs.Float64Var(&o.tolerance, "tolerance", 0.05, "share of the throughput that may stay in doubt")
-	fs.StringVar(&o.instead, "instead", "", "shell command that runs in place of the recorder until it gets SIGINT; {{pids}} is replaced by the processes, children too")
-	fs.DurationVar(&o.settle, "instead-settle", time.Second, "time that such a command is given to attach")
+	with := fs.StringArray("with", nil, "NAME=COMMAND: another tool, in a load of its own in every block (repeatable)")
+	fs.DurationVar(&o.settle, "settle", 2*time.Second, "time to attach for a tool that does not say when it has")
 	fs.BoolVar(&o.asJSON, "json", false, "print one JSON object")
 	if err := parse(fs, args, 0, "no argument"); err != nil {
 		return nil, err
@@ -108,51 +125,58 @@ func overheadFlags(args []string, stdout io.Writer) (*overheadOptions, error) {
 	if o.load, err = config(); err != nil {
 		return nil, usagef("%w", err)
 	}
+	if o.tools, err = parseTools(*with); err != nil {
+		return nil, err
+	}
 	o.load.Duration = *duration
 	o.seed = o.load.Seed
-	if o.noise < 0 {
-		o.noise = o.pairs
+	if !fs.Changed("warmup") { // the first requests make connections and fill the pipeline
+		o.load.Warmup = 2 * max(1, o.load.Concurrency)
 	}
 	switch {
-	case o.pairs < 1 || o.pairs > 1000 || o.noise > 1000:
-		return nil, usagef("--pairs %d, --noise-pairs %d: want 1 to 1000", o.pairs, o.noise)
-	case o.warmup < 0 || o.warmup > 100:
-		return nil, usagef("--warmup-loads %d: want 0 to 100", o.warmup)
+	case o.blocks < 1 || o.blocks > 1000:
+		return nil, usagef("--blocks %d: want 1 to 1000", o.blocks)
+	case o.warmup < 1 || o.warmup > 100:
+		return nil, usagef("--warmup-loads %d: want 1 to 100", o.warmup)
 	case o.tolerance <= 0 || o.tolerance >= 1:
 		return nil, usagef("--tolerance %v: want more than 0 and less than 1", o.tolerance)
+	case o.settle <= 0 || o.settle > time.Minute:
+		return nil, usagef("--settle %v: want more than 0 and at most 1m", o.settle)
 	}
-	_, err = loadgen.NewPlan(o.load)
-	if err != nil {
+	if _, err := loadgen.NewPlan(o.load); err != nil {
 		return nil, usagef("%w", err)
 	}
 	return o, nil
 }
 
-// compare sends all loads.
-func (o *overheadOptions) compare(ctx context.Context, stderr io.Writer) (*Comparison, error) {
-	dir, err := os.MkdirTemp("", "stageline-overhead-")
-	if err != nil {
-		return nil, fmt.Errorf("make a directory for the runs: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	rounds := planRounds(o.pairs, o.noise, o.seed)
-	for range o.warmup {
-		if _, err := o.round(ctx, dir, false); err != nil {
-			return nil, err
+// tool is another tool to compare with.
+type tool struct{ name, command string }
+
+func parseTools(with []string) ([]tool, error) {
+	var out []tool
+	for _, w := range with {
+		name, command, _ := strings.Cut(w, "=")
+		taken := name == armBare || name == armAgain || name == armRecorder ||
+			slices.ContainsFunc(out, func(t tool) bool { return t.name == name })
+		if name == "" || strings.TrimSpace(command) == "" || taken {
+			return nil, usagef("--with %q: want NAME=COMMAND, with a name that no other load has", w)
 		}
+		out = append(out, tool{name, command})
 	}
-	begin := time.Now()
-	for i := range rounds {
-		for k := range rounds[i].loads {
-			l := &rounds[i].loads[k]
-			got, err := o.round(ctx, dir, l.Recorded)
-			if err != nil {
-				return nil, fmt.Errorf("load %d of pair %d: %w", k+1, i+1, err)
-			}
-			got.Recorded = l.Recorded
-			*l = *got
-		}
-		fmt.Fprintf(stderr, "stageline: pair %d of %d done, %.0f s\n", i+1, len(rounds), time.Since(begin).Seconds())
+	return out, nil
+}
+
+func (o *overheadOptions) toolArms() (out []arm) {
+	for _, t := range o.tools {
+		out = append(out, arm{name: t.name, command: t.command, observe: func(ctx context.Context, _ string) (*observer, error) {
+			return startTool(ctx, t, withChildren(o.pids), o.settle)
+		}})
 	}
-	return newComparison(rounds, o.what(), o.tolerance), nil
+	return out
+}
+
+func (o *overheadOptions) recorderArm() arm {
+	return arm{name: armRecorder, records: true, observe: func(ctx context.Context, dir string) (*observer, error) {
+		return startRecording(ctx, o.pids, dir)
+	}}
 }

@@ -1,41 +1,40 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"math"
+	"slices"
 
-	"github.com/stageline/stageline/collector/run"
 	"github.com/stageline/stageline/correlate/stat"
 )
 
-// Comparison is loads with a recorder against loads without. Ratios are recorded ÷ not recorded, of
-// the noise second ÷ first load of a pair, medians with their 95 % interval over the pairs.
+// Comparison is observed loads against those of the same blocks that nothing observed.
 type Comparison struct {
-	What       string           `json:"what"` // "recording", or the command that took its place
-	Ratios     []RatioOf        `json:"ratios"`
-	Recorder   []RecorderFigure `json:"recorder"`
-	Sentence   string           `json:"sentence"`
-	Conclusive bool             `json:"conclusive"`
-	Pairs      [][2]roundLoad   `json:"pairs"` // in the order they were sent
+	Load       string       `json:"load"`
+	Bare       []Figure     `json:"bare"` // loads that nothing observed
+	Arms       []ArmFigures `json:"arms"` // the first is unobserved as well: the noise
+	Sentence   string       `json:"sentence"`
+	Conclusive bool         `json:"conclusive"`
+	Blocks     []block      `json:"blocks"`
 }
 
-// RatioOf is one figure of the load.
-type RatioOf struct {
-	What  string        `json:"what"`
-	OnOff stat.Interval `json:"on_off"`
-	Noise stat.Interval `json:"off_off"`
+// ArmFigures is what loads of one kind showed: medians over the blocks with their 95 % interval.
+type ArmFigures struct {
+	Name    string `json:"name"`
+	Command string `json:"command,omitempty"`
+	// Failed says why the arm is missing from some blocks, or from all: its figures are then unknown.
+	Failed string `json:"failed,omitempty"`
+	// Ratios are load ÷ geometric mean of the block's two unobserved loads. Those of the noise are
+	// second ÷ first, and so wider by a factor of up to 1.15.
+	Ratios []Figure `json:"ratios"`
+	Costs  []Figure `json:"costs"` // of the observer itself; none for the noise
 }
 
-// RecorderFigure is what recording itself took: the median over the recorded loads, and their range.
-type RecorderFigure struct {
-	What string   `json:"what"`
-	Unit string   `json:"unit"`
-	N    int      `json:"n"`
-	P50  stat.Num `json:"p50"`
-	Min  stat.Num `json:"min"`
-	Max  stat.Num `json:"max"`
+// Figure is one line of the table. The value is unknown where no load gave one.
+type Figure struct {
+	What string `json:"what"`
+	Unit string `json:"unit"`
+	stat.Interval
 }
 
 const (
@@ -43,104 +42,170 @@ const (
 	confidence = 0.95
 )
 
-func newComparison(rounds []roundPair, what string, tolerance float64) *Comparison {
-	c := &Comparison{What: what}
-	for _, f := range []struct {
-		what string
-		of   func(*roundLoad) *float64
-	}{
-		{"throughput", func(l *roundLoad) *float64 { return l.Throughput }},
-		{"JCT p50", func(l *roundLoad) *float64 { return l.P50MS }},
-		{"JCT p99", func(l *roundLoad) *float64 { return l.P99MS }},
-		{"CPU of the processes per request", func(l *roundLoad) *float64 { return l.TargetMS }},
-	} {
-		var on, noise []float64
-		for i := range rounds {
-			p := &rounds[i]
-			above, below := &p.loads[1], &p.loads[0]
-			if p.loads[0].Recorded {
-				above, below = below, above
-			}
-			a, b := f.of(above), f.of(below)
-			switch {
-			case a == nil || b == nil || *b == 0:
-			case p.noise:
-				noise = append(noise, *a / *b)
-			default:
-				on = append(on, *a / *b)
-			}
+func newComparison(load string, blocks []block, arms []arm, failed map[string]string, tolerance float64) *Comparison {
+	c := &Comparison{Load: load, Blocks: blocks}
+	for _, a := range arms {
+		if a.name == armBare {
+			continue
 		}
-		c.Ratios = append(c.Ratios, RatioOf{f.what, stat.MedianOf(on, resamples, confidence), stat.MedianOf(noise, resamples, confidence)})
+		f := ArmFigures{Name: a.name, Command: a.command, Failed: failed[a.name], Ratios: ratiosOf(blocks, a.name)}
+		if a.observe != nil {
+			f.Costs = costsOf(blocks, a)
+		}
+		c.Arms = append(c.Arms, f)
 	}
-	c.Recorder = recorderFigures(rounds)
-	for i := range rounds {
-		c.Pairs = append(c.Pairs, rounds[i].loads)
-	}
+	c.Bare = figuresOf(blocks, []string{armBare, armAgain}, []quantity{
+		{"throughput", "requests/s", func(l *armLoad) float64 { return orNaN(l.Throughput) }},
+		{"JCT p50", "ms", func(l *armLoad) float64 { return orNaN(l.P50MS) }},
+		{"CPU of the processes", "ms per request", func(l *armLoad) float64 { return l.TargetMS / float64(l.All) }},
+		{"CPU of the processes", hostShare, func(l *armLoad) float64 { return 100 * l.TargetMS / l.HostMS }},
+		{"CPU of others on the host, stolen time too", hostShare, func(l *armLoad) float64 { return 100 * orNaN(l.OthersMS) / l.HostMS }},
+	})
 	c.judge(tolerance)
 	return c
 }
 
-func recorderFigures(rounds []roundPair) []RecorderFigure {
-	var costs []*run.Overhead
-	var requests []float64
-	for i := range rounds {
-		for k := range rounds[i].loads {
-			if l := &rounds[i].loads[k]; l.Overhead != nil {
-				costs, requests = append(costs, l.Overhead), append(requests, float64(l.Requests))
+// of is the block's load of an arm; nil when it failed.
+func (b block) of(name string) *armLoad {
+	if i := slices.IndexFunc(b, func(l *armLoad) bool { return l.Arm == name }); i >= 0 {
+		return b[i]
+	}
+	return nil
+}
+
+func ratiosOf(blocks []block, name string) (out []Figure) {
+	single := func(of func(*armLoad) *float64) func(l, a, b *armLoad) *float64 {
+		return func(l, a, b *armLoad) *float64 {
+			x, y, z := of(l), of(a), of(b)
+			if x == nil || y == nil || z == nil || *y <= 0 || *z <= 0 {
+				return nil
 			}
+			r := *x / math.Sqrt(*y**z)
+			return &r
 		}
 	}
-	if costs == nil {
-		return nil // another command took the recorder's place
-	}
-	figure := func(what, unit string, of func(o *run.Overhead, n float64) (float64, bool)) RecorderFigure {
+	for _, f := range []struct {
+		what string
+		of   func(l, a, b *armLoad) *float64
+	}{
+		{"throughput", single(func(l *armLoad) *float64 { return l.Throughput })},
+		{"JCT p50", single(func(l *armLoad) *float64 { return l.P50MS })},
+		{"JCT of the same request", sameRequest},
+		{"JCT p99", single(func(l *armLoad) *float64 { return l.P99MS })},
+		{"CPU of the processes per request", single(func(l *armLoad) *float64 { r := l.TargetMS / float64(l.All); return &r })},
+	} {
 		var v []float64
-		for i, o := range costs {
-			if x, ok := of(o, requests[i]); ok && !math.IsNaN(x) && !math.IsInf(x, 0) {
-				v = append(v, x)
+		for _, b := range blocks {
+			l, first, second := b.of(name), b.of(armBare), b.of(armAgain)
+			if name == armAgain {
+				second = first // itself ÷ the other
+			}
+			if l == nil || first == nil || second == nil {
+				continue
+			}
+			if r := f.of(l, first, second); r != nil {
+				v = append(v, *r)
 			}
 		}
-		d := stat.Of(v, len(costs)-len(v))
-		return RecorderFigure{What: what, Unit: unit, N: d.N, P50: d.P50, Min: stat.Quantile(v, 1e-9), Max: d.Max}
+		out = append(out, Figure{f.what, "÷ nothing", stat.MedianOf(v, resamples, confidence)})
 	}
-	kernel := func(o *run.Overhead) (float64, bool) { ns, ok := o.KernelNS(); return float64(ns), ok }
-	recorder := func(o *run.Overhead) float64 { _, hi := o.RecorderNS(); return float64(hi) }
-	return []RecorderFigure{
-		figure("kernel programs, whole host", "ms per request", func(o *run.Overhead, n float64) (float64, bool) { k, ok := kernel(o); return k / 1e6 / n, ok }),
-		figure("kernel programs, whole host", "% of the processes' CPU", func(o *run.Overhead, _ float64) (float64, bool) {
-			k, ok := kernel(o)
-			return 100 * k / float64(o.TargetCPUNS), ok
-		}),
-		figure("recorder's work (ring to disk)", "ms per request", func(o *run.Overhead, n float64) (float64, bool) { return float64(o.DrainCPUNS) / 1e6 / n, true }),
-		figure("recorder, whole process, attaching too", "ms per request", func(o *run.Overhead, n float64) (float64, bool) { return recorder(o) / 1e6 / n, true }),
-		figure("recorder's work", "% of the processes' CPU", func(o *run.Overhead, _ float64) (float64, bool) {
-			return 100 * float64(o.DrainCPUNS) / float64(o.TargetCPUNS), true
-		}),
-		figure("kernel programs and recorder's work", "% of the processes' CPU", func(o *run.Overhead, _ float64) (float64, bool) {
-			k, ok := kernel(o)
-			return 100 * (k + float64(o.DrainCPUNS)) / float64(o.TargetCPUNS), ok
-		}),
-		figure("kernel programs and recorder's work", "% of a core", func(o *run.Overhead, _ float64) (float64, bool) {
-			k, ok := kernel(o)
-			return 100 * (k + float64(o.DrainCPUNS)) / float64(o.ToNS-o.FromNS), ok
-		}),
+	return out
+}
+
+// sameRequest is the median over the requests of how long each took under l, against its mean in a and
+// b: what differs between requests is not in it. Unknown with too few of them.
+func sameRequest(l, a, b *armLoad) *float64 {
+	var v []float64
+	for id, t := range l.times {
+		if x, y := a.times[id], b.times[id]; x > 0 && y > 0 {
+			v = append(v, t/math.Sqrt(x*y))
+		}
 	}
+	m := float64(stat.MedianOf(v, 0, 0).At)
+	if len(v) < stat.MinResampled {
+		return nil
+	}
+	return &m
+}
+
+func costsOf(blocks []block, a arm) (out []Figure) {
+	// own is what the observer takes: its processes, and the kernel programs where it has any. Other
+	// tools' work in the kernel is in the time of the engine's processes only.
+	own := func(l *armLoad) float64 {
+		kernel := 0.0
+		if a.records {
+			kernel = orNaN(l.KernelMS)
+		}
+		return orNaN(l.ToolMS) + kernel
+	}
+	return figuresOf(blocks, []string{a.name}, []quantity{
+		{"its processes", "ms per request", func(l *armLoad) float64 { return orNaN(l.ToolMS) / float64(l.All) }},
+		{"its kernel programs, whole host", "ms per request", func(l *armLoad) float64 { return orNaN(l.KernelMS) / float64(l.All) }},
+		{"both", "% of the CPU time that the engine's processes used", func(l *armLoad) float64 { return 100 * own(l) / l.TargetMS }},
+		{"both", hostShare, func(l *armLoad) float64 { return 100 * own(l) / l.HostMS }},
+		{"attaching and ending", "ms of CPU per load, not in the above", func(l *armLoad) float64 { return orNaN(l.BesideMS) }},
+	})
+}
+
+const hostShare = "% of the host's CPU time (cores × wall)"
+
+// quantity is something that one load shows; NaN where it is not known.
+type quantity struct {
+	what, unit string
+	of         func(*armLoad) float64
+}
+
+// figuresOf are the medians of quantities over all loads of some arms.
+func figuresOf(blocks []block, names []string, quantities []quantity) (out []Figure) {
+	for _, q := range quantities {
+		var v []float64
+		for _, b := range blocks {
+			for _, name := range names {
+				if l := b.of(name); l != nil {
+					if x := q.of(l); !math.IsNaN(x) && !math.IsInf(x, 0) {
+						v = append(v, x)
+					}
+				}
+			}
+		}
+		out = append(out, Figure{q.what, q.unit, stat.MedianOf(v, resamples, confidence)})
+	}
+	return out
+}
+
+// orNaN is NaN for what is not known.
+func orNaN(v *float64) float64 {
+	if v == nil {
+		return math.NaN()
+	}
+	return *v
 }
 
 // judge says in one sentence what recording does to the throughput.
 func (c *Comparison) judge(tolerance float64) {
-	on, noise := c.Ratios[0].OnOff, c.Ratios[0].Noise
-	said := fmt.Sprintf("%s changes the throughput by %s (95 %% interval %s to %s, n = %d pairs); the same load twice without it by %s (%s to %s, n = %d)",
-		c.What, change(on.At), change(on.Lo), change(on.Hi), on.N, change(noise.At), change(noise.Lo), change(noise.Hi), noise.N)
+	var on, noise stat.Interval
+	for _, a := range c.Arms {
+		switch a.Name {
+		case armAgain:
+			noise = a.Ratios[0].Interval
+		case armRecorder:
+			if on = a.Ratios[0].Interval; on.N == 0 {
+				c.Sentence = "nothing can be said of recording: " + a.Failed
+				return
+			}
+		}
+	}
+	said := fmt.Sprintf("recording changes the throughput by %s (95 %% interval %s to %s, n = %d blocks); the same load twice without it by %s (%s to %s, n = %d)",
+		change(on.At), change(on.Lo), change(on.Hi), on.N, change(noise.At), change(noise.Lo), change(noise.Hi), noise.N)
 	switch {
 	case !on.Lo.Known():
-		c.Sentence = said + fmt.Sprintf(": fewer than %d pairs say nothing about the noise", stat.MinResampled)
+		c.Sentence = said + fmt.Sprintf(": fewer than %d blocks say nothing about the noise", stat.MinResampled)
 	case !noise.Holds(1):
-		c.Sentence = said + ": the machine itself drifts, so that nothing can be said; repeat with more pairs or less beside it"
+		c.Sentence = said + ": the machine itself drifts, so that nothing can be said; repeat with more blocks or less beside it"
 	case !on.Holds(1):
 		c.Sentence, c.Conclusive = said+": the effect stands out from the noise", true
 	case float64(on.Lo) < 1-tolerance:
-		c.Sentence = said + fmt.Sprintf(": the noise hides effects of the %.1f %% that matter; repeat with more pairs or longer loads", 100*tolerance)
+		c.Sentence = said + fmt.Sprintf(": the noise hides effects of the %.1f %% that matter; repeat with more blocks or longer loads", 100*tolerance)
 	default:
 		c.Sentence, c.Conclusive = said+fmt.Sprintf(": no effect stands out, and a loss of more than %.1f %% can be excluded", 100*(1-float64(on.Lo))), true
 	}
@@ -151,41 +216,4 @@ func change(n stat.Num) string {
 		return "?"
 	}
 	return fmt.Sprintf("%+.1f %%", 100*(float64(n)-1))
-}
-
-func (c *Comparison) text(out io.Writer) error {
-	w := bufio.NewWriter(out)
-	fmt.Fprintf(w, "%-40s  %-32s  %s\n", "median of pairs (95 % interval)", "recorded ÷ not", "not ÷ not, the noise")
-	for _, r := range c.Ratios {
-		fmt.Fprintf(w, "%-40s  %-32s  %s\n", r.What, interval(r.OnOff), interval(r.Noise))
-	}
-	if c.Recorder != nil {
-		fmt.Fprintf(w, "\n%-40s  %-24s  %8s  %8s  %8s  %s\n", "what recording takes", "", "median", "min", "max", "n")
-	}
-	for _, f := range c.Recorder {
-		fmt.Fprintf(w, "%-40s  %-24s  %8s  %8s  %8s  %d\n", f.What, f.Unit, number(f.P50), number(f.Min), number(f.Max), f.N)
-	}
-	fmt.Fprintf(w, "\n%s.\n", c.Sentence)
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("write the comparison: %w", err)
-	}
-	return nil
-}
-
-func interval(i stat.Interval) string {
-	return fmt.Sprintf("%s (%s to %s), n = %d", number3(i.At), number3(i.Lo), number3(i.Hi), i.N)
-}
-
-func number3(n stat.Num) string {
-	if !n.Known() {
-		return "-"
-	}
-	return fmt.Sprintf("%.3f", float64(n))
-}
-
-func number(n stat.Num) string {
-	if !n.Known() {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f", float64(n))
 }

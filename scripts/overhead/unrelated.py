@@ -1,13 +1,15 @@
-"""An unrelated process that only makes system calls, with and without a recording of another one.
+"""An unrelated process that only makes system calls, with and without a recording of another one, as JSON.
 
-usage: unrelated.py STAGELINE CALLS OUT [PAIRS]
-Pairs alternate in order; printed is the median time of a call and the median ratio of the pairs.
+usage: unrelated.py STAGELINE CALLS OUT [BLOCKS]
+A block holds, in random order, one measurement beside a recording and two without; the first is compared
+with the geometric mean of the other two, and those with each other. Medians over the blocks, with their
+95 % bootstrap interval.
 """
-import random, statistics, subprocess, sys, time
+import json, math, random, statistics, subprocess, sys
 from pathlib import Path
 
 stageline, calls, out = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-pairs = int(sys.argv[4]) if len(sys.argv) > 4 else 8
+blocks = int(sys.argv[4]) if len(sys.argv) > 4 else 10
 kinds = ["getppid", "write-null", "eventfd", "unix-socket"]
 
 
@@ -17,32 +19,39 @@ def measure():
 
 
 def recorded(n):
-    target = subprocess.Popen(["sleep", "60"])
+    target = subprocess.Popen(["sleep", "600"])
     recorder = subprocess.Popen([stageline, "record", "--unsealed", "-p", str(target.pid), "-o", str(out / f"run-{n}")],
                                 stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     try:
-        if "recording" not in recorder.stderr.readline():
+        if not any("recording" in line for line in iter(recorder.stderr.readline, "")):
             sys.exit("unrelated: the recorder did not start")
         return measure()
     finally:
         recorder.send_signal(2)
-        recorder.wait()
+        recorder.communicate()
         target.kill()
         target.wait()
 
 
+def median(values):
+    rng, n = random.Random(1), len(values)
+    again = sorted(statistics.median(rng.choices(values, k=n)) for _ in range(10000))
+    enough = n >= 5
+    return {"n": n, "at": statistics.median(values), "lo": again[249] if enough else None, "hi": again[9750] if enough else None}
+
+
 out.mkdir(parents=True, exist_ok=True)
-rng, on, off, noise = random.Random(1), [], [], []
+rng, seen = random.Random(1), []
 measure()
-for n in range(pairs):
-    if rng.random() < 0.5:
-        on.append(recorded(n)); off.append(measure())
-    else:
-        off.append(measure()); on.append(recorded(n))
-    noise.append(measure())
-print(f"{'system call':12}  {'not recording':>13}  {'recording':>9}  {'added':>8}  {'recording ÷ not':>15}  {'not ÷ not':>9}  n = {pairs} pairs")
+for n in range(blocks):
+    block = {}
+    for what in rng.sample(["nothing", "nothing again", "stageline"], 3):
+        block[what] = recorded(n) if what == "stageline" else measure()
+    seen.append(block)
+lines = []
 for k in kinds:
-    a, b = statistics.median(x[k] for x in on), statistics.median(x[k] for x in off)
-    ratio = statistics.median(x[k] / y[k] for x, y in zip(on, off))
-    same = statistics.median(x[k] / y[k] for x, y in zip(noise, off))
-    print(f"{k:12}  {b:10.0f} ns  {a:6.0f} ns  {a - b:+5.0f} ns  {ratio:15.3f}  {same:9.3f}")
+    on, off, again = ([b[w][k] for b in seen] for w in ("stageline", "nothing", "nothing again"))
+    base = [math.sqrt(x * y) for x, y in zip(off, again)]
+    lines.append({"call": k, "nothing_ns": median(base), "recorded_ns": median(on), "added_ns": median([x - y for x, y in zip(on, base)]),
+                  "ratio": median([x / y for x, y in zip(on, base)]), "noise_ratio": median([x / y for x, y in zip(again, off)])})
+print(json.dumps({"calls": lines, "blocks": seen}, indent=1))

@@ -44,10 +44,10 @@ def have(name):
         f"{name}/bin/python", f"bin/{name}"))
 
 
-def python(name, module):
-    """Runs a module of a peer by its interpreter: the first lines of installed scripts name the folder
-    they were installed to, so those would not survive a move."""
-    return [os.path.join(PEERS, name, "bin", "python"), "-m", module]
+def python(name, *what):
+    """Runs a peer by its interpreter: the first lines of installed scripts name the folder they were
+    installed to, so those would not survive a move."""
+    return [os.path.join(PEERS, name, "bin", "python"), *what]
 
 
 def run(argv, **kw):
@@ -111,13 +111,14 @@ def stageline(url, load, tmp):
 
 
 def aiperf(url, load, tmp):
-    how = (["--concurrency", str(load.streams)] if load.streams else
-           ["--request-rate", str(load.rate), "--arrival-pattern", "constant"])
+    # Open loop ends by time: a client that is slower than asked would go on for minutes to reach a number.
+    how = (["--concurrency", str(load.streams), "--request-count", str(load.count)] if load.streams else
+           ["--request-rate", str(load.rate), "--arrival-pattern", "constant",
+            "--benchmark-duration", str(load.count // load.rate)])
     # No dashboard, and records without the raw exchange: what it writes is work beside the measurement.
-    cpu = run([*python("aiperf", "aiperf"), "profile", "-m", "mock", "--tokenizer", tokenizer(),
-               "--endpoint-type", "chat", "--streaming", "-u", url, *how, "--request-count", str(load.count),
-               "--synthetic-input-tokens-mean", "20", "--output-artifact-dir", tmp, "--export-level", "records",
-               "--ui", "none"])
+    cpu = run([*python("aiperf", "-m", "aiperf"), "profile", "-m", "mock", "--tokenizer", tokenizer(),
+               "--endpoint-type", "chat", "--streaming", "-u", url, *how, "--synthetic-input-tokens-mean", "20",
+               "--output-artifact-dir", tmp, "--export-level", "records", "--ui", "none"])
     ttft, gaps = [], {}
     for line in open(os.path.join(tmp, "profile_export.jsonl")):
         r = json.loads(line)
@@ -130,11 +131,13 @@ def aiperf(url, load, tmp):
 
 def guidellm(url, load, tmp):
     out = os.path.join(tmp, "out.json")
-    how = f"kind=concurrent,streams={load.streams}" if load.streams else f"kind=constant,rate={load.rate}"
+    profile, end = f"kind=concurrent,streams={load.streams}", f"kind=max_requests,count={load.count}"
+    if load.rate:  # ends by time, as aiperf does
+        profile, end = f"kind=constant,rate={load.rate}", f"kind=max_duration,seconds={load.count // load.rate}"
     # Its cap on what is in flight would be below the streams asked for.
     env = {**os.environ, "GUIDELLM__MAX_CONCURRENCY": str(max(512, load.streams))}
-    cpu = run([*python("guidellm", "guidellm"), "run", "--backend", f"kind=openai_http,target={url},model=mock",
-               "--profile", how, "--constraint", f"kind=max_requests,count={load.count}",
+    cpu = run([*python("guidellm", "-m", "guidellm"), "run", "--backend", f"kind=openai_http,target={url},model=mock",
+               "--profile", profile, "--constraint", end,
                "--tokenizer", f"kind=huggingface_auto,model={tokenizer()}",
                "--data", f"kind=json_file,path={prompts(load, tmp)}",
                "--output", f"kind=json,path={out}", "--disable-console"], env=env, cwd=tmp)
@@ -142,11 +145,21 @@ def guidellm(url, load, tmp):
     return Result([r["time_to_first_token_ms"] for r in done if r["time_to_first_token_ms"]], {}, cpu)
 
 
+# `vllm bench serve` itself, without the command line around it: that imports the engine as well.
+VLLM_BENCH = """
+from vllm.benchmarks.serve import add_cli_args, main
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+p = FlexibleArgumentParser()
+add_cli_args(p)
+main(p.parse_args())
+"""
+
+
 def vllm(url, load, tmp):
     # Without a cap on connections (the cap is the streams), a progress bar, or a first try beside the load.
     how = ["--max-concurrency", str(load.streams)] if load.streams else [
         "--request-rate", str(load.rate), "--burstiness", "inf"]
-    cpu = run([*python("vllm", "vllm.entrypoints.cli.main"), "bench", "serve", "--backend", "openai-chat",
+    cpu = run([*python("vllm", "-c", VLLM_BENCH), "--backend", "openai-chat",
                "--base-url", url, "--endpoint", "/v1/chat/completions", "--model", "mock", "--tokenizer", tokenizer(),
                "--dataset-name", "random", "--random-input-len", "20", "--random-output-len", "50", "--num-prompts",
                str(load.count), *how, "--request-id-prefix", "v-", "--disable-tqdm", "--save-result",

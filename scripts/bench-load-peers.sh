@@ -8,7 +8,7 @@ peers=$PWD/.tools/peers
 mkdir -p "$peers/bin"
 
 # venv NAME CHECK PACKAGE…: PACKAGE… into an environment of its own; CHECK is what must import then.
-# A list scripts/peers/NAME.txt is everything that the check imports and nothing else: guidellm and vllm
+# A list scripts/peers/NAME.txt is all that the client imports, and is installed as it stands: guidellm and vllm
 # ask for torch and through it, vllm also by itself, for gigabytes of CUDA libraries that no client needs.
 venv() {
 	local name=$1 check=$2 py=$peers/$1/bin/python list=scripts/peers/$1.txt log=$peers/$1.log
@@ -17,8 +17,7 @@ venv() {
 	pip=("$py" -m pip install --quiet --disable-pip-version-check)
 	if {
 		if [ -f "$list" ]; then
-			"${pip[@]}" --no-deps "$@" "torch==$PEERS_TORCH" &&
-				"${pip[@]}" -r "$list" &&
+			"${pip[@]}" --no-deps "$@" "torch==$PEERS_TORCH" -r "$list" &&
 				"$py" scripts/engines/sglang_omni/cuda_stubs.py "$("$py" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')"
 		else
 			"${pip[@]}" "$@"

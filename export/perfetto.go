@@ -103,7 +103,7 @@ func (t *timeline) drawRecording() {
 	}
 	track := t.lane(t.recording, laneRecording, res.FromNS, res.ToNS)
 	t.w.begin(track, res.FromNS, t.w.name("run "+m.RunID))
-	t.w.noteOnce(noteTool, m.Tool.Name+" "+m.Tool.Version)
+	t.w.noteOnce(noteTool, strings.TrimSpace(m.Tool.Name+" "+m.Tool.Version))
 	t.w.noteOnce(noteKernel, m.Host.Kernel)
 	t.w.noteUint(noteRecords, res.Counts.Records)
 	t.w.noteOnce(noteVerdict, strings.TrimSpace(t.r.Verdict.Kind+" "+t.r.Verdict.Where))
@@ -138,7 +138,7 @@ func (t *timeline) drawLoss() {
 
 func (t *timeline) noteLoss(l *correlate.LossEntry, fault string) {
 	t.w.noteUint(noteN, l.N)
-	t.w.noteUint(noteBytes, l.Bytes)
+	t.w.noteInt(noteBytes, int64(l.Bytes))
 	t.w.noteString(noteWhat, l.What)
 	t.w.noteString(noteSeverity, l.Severity)
 	t.w.noteOnce(noteMeaning, l.Meaning)

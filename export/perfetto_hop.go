@@ -212,9 +212,9 @@ func (t *timeline) hopName(h *correlate.Hop) stringID {
 
 func (t *timeline) noteHop(req int, h *correlate.Hop) {
 	w := t.w
-	w.noteString(noteIdentity, string(h.Identity))
-	w.noteString(noteFrom, h.From)
-	w.noteString(noteTransport, h.Via)
+	w.noteWord(noteIdentity, string(h.Identity))
+	w.noteWord(noteFrom, h.From)
+	w.noteWord(noteTransport, h.Via)
 	w.noteMaybe(noteChunk, h.Chunk)
 	w.noteMaybe(noteBytes, h.Bytes)
 	w.noteMaybe(noteSegmentBytes, h.ShmBytes)
@@ -246,7 +246,7 @@ func (t *timeline) received(req int, q *correlate.RequestTimeline, h *correlate.
 	w, ns := t.w, *h.Recv.NS
 	w.instant(t.lane(t.stage(h.To), laneReceived, ns, ns), ns, t.hopName(h))
 	w.noteString(noteRequest, q.ID)
-	w.noteString(noteFrom, h.From)
+	w.noteWord(noteFrom, h.From)
 	w.correlation(req)
 	if e.flow != 0 {
 		w.flowEnd(e.flow)

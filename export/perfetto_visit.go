@@ -186,7 +186,7 @@ func (t *timeline) apart(req int, q *correlate.RequestTimeline, v *correlate.Vis
 func (t *timeline) noteVisit(req int, v *correlate.Visit, b *box) {
 	w := t.w
 	w.noteMaybe(noteChunk, v.Chunk)
-	w.noteString(noteIdentity, string(v.Identity))
+	w.noteWord(noteIdentity, string(v.Identity))
 	w.noteUint(notePID, uint64(v.TGID))
 	w.notePoint(&t.grades, noteBegin, &v.Arrival)
 	w.notePoint(&t.grades, noteEnd, &v.Departure)
@@ -231,11 +231,11 @@ func (t *timeline) mark(track uint64, q *correlate.RequestTimeline, m *mark) {
 	w := t.w
 	if m.out {
 		w.instant(track, m.ns, w.name("output"))
-		w.noteString(noteTo, q.Hops[m.hop].To)
+		w.noteWord(noteTo, q.Hops[m.hop].To)
 		w.noteMaybe(noteChunk, q.Hops[m.hop].Chunk)
 	} else {
 		w.instant(track, m.ns, w.name("input"))
-		w.noteString(noteFrom, m.from)
+		w.noteWord(noteFrom, m.from)
 		w.noteMaybe(noteChunk, m.chunk)
 	}
 	if m.flow != 0 && m.out {

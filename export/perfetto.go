@@ -40,7 +40,11 @@ type timeline struct {
 	w         *packetWriter
 	r         *Report
 	grades    grades
-	hopNames  map[hopName]stringID
+	hops      map[hopKey]*hopKind
+	partNames [4]stringID
+	id        stringID // name of the request being drawn
+	input     stringID
+	output    stringID
 	stages    map[string]*processTrack
 	recording *processTrack
 	requests  *processTrack
@@ -64,7 +68,7 @@ type timeline struct {
 // receiving visit.
 func Perfetto(w io.Writer, r *Report, o PerfettoOptions) (PerfettoStats, error) {
 	t := &timeline{
-		w: newPacketWriter(w), r: r, hopNames: map[hopName]stringID{}, stages: map[string]*processTrack{},
+		w: newPacketWriter(w), r: r, hops: map[hopKey]*hopKind{}, stages: map[string]*processTrack{},
 	}
 	chosen := t.cut(o)
 	t.clocks(r.Meta)
@@ -74,6 +78,10 @@ func Perfetto(w io.Writer, r *Report, o PerfettoOptions) (PerfettoStats, error) 
 	t.stageTracks()
 	t.drawRecording()
 	t.drawLoss()
+	t.input, t.output = t.w.name("input"), t.w.name("output")
+	for i, p := range parts(&correlate.Visit{}) {
+		t.partNames[i] = t.w.name(p.name)
+	}
 	for _, i := range chosen {
 		t.request(i)
 		if t.w.err != nil {

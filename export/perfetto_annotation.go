@@ -130,6 +130,10 @@ func (w *packetWriter) noteInt(a annotation, v int64) { w.noteUint(a, uint64(v))
 
 func (w *packetWriter) noteUint(a annotation, v uint64) {
 	w.field(a, 0)
+	if v < 1<<7 {
+		w.notes = append(w.notes, byte(v))
+		return
+	}
 	w.notes = protowire.AppendVarint(w.notes, v)
 }
 
@@ -144,8 +148,13 @@ func (w *packetWriter) noteDouble(a annotation, v float64) {
 
 // noteWord annotates with one of a few strings; an empty one is left out.
 func (w *packetWriter) noteWord(a annotation, s string) {
-	if s != "" {
-		w.noteUint(a, w.word(s))
+	w.noteKnown(a, w.word(s))
+}
+
+// noteKnown annotates with a word by its number; 0 is left out.
+func (w *packetWriter) noteKnown(a annotation, word stringID) {
+	if word != 0 {
+		w.noteUint(a, word)
 	}
 }
 

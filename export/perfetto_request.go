@@ -25,7 +25,7 @@ func (t *timeline) drawEngine(i int, q *correlate.RequestTimeline) {
 	begin, end := *q.Entry.NS, *q.Exit.NS
 	inside := q.Reply.NS != nil && *q.Reply.NS >= begin && *q.Reply.NS <= end
 	track := t.lane(t.requests, laneEngine, begin, end)
-	w.begin(track, begin, w.name(q.ID))
+	w.begin(track, begin, t.id)
 	w.noteWord(noteState, q.State)
 	w.noteWord(noteSource, q.Source)
 	w.noteMaybeDouble(noteResidual, q.Residual)

@@ -27,7 +27,7 @@ const (
 	threads     = 2
 	turnNS      = 1_000_000 // between two bursts of a thread
 	pauseNS     = 300_000_000
-	lastSteps   = 3 // the step that sends all it can is so many times as long, so that the ring cannot hide a backlog
+	lastSteps   = 3    // the step that sends all it can is so many times as long, so that the ring cannot hide a backlog
 	reachedPart = 0.95 // of the rate asked for; below that a step is the most that can be sent
 )
 

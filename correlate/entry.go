@@ -123,7 +123,7 @@ func (t *Timeline) message(m *run.Message) {
 		p.arrivals = append(p.arrivals, arrival{messageNS(m), m.EP, m.Pos, m.Type})
 	}
 	if m.Dir == run.Send && !t.isControl(m.Type) {
-		p.sends = append(p.sends, arrival{cmp.Or(m.FirstEnterNS, messageNS(m)), m.EP, m.Pos, m.Type})
+		p.sends = insertArrival(p.sends, arrival{cmp.Or(m.FirstEnterNS, messageNS(m)), m.EP, m.Pos, m.Type})
 	}
 	t.attach(c, m)
 }

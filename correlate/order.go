@@ -87,32 +87,22 @@ func (w *window) sleptAfter(tid uint32, ns int64) int64 {
 // sentBefore counts the data messages that left from since on and before m and that ok accepts.
 func (x *process) sentBefore(since int64, m *run.Message, ok func(arrival) bool) (n int) {
 	at := cmp.Or(m.FirstEnterNS, messageNS(m))
-	x.eachSent(since, func(a arrival) {
-		if ok(a) && (a.ns < at || a.ns == at && a.ep == m.EP && a.pos < m.Pos) {
+	for _, a := range x.sentIn(since, at) {
+		if (a.ns < at || a.ep == m.EP && a.pos < m.Pos) && ok(a) {
 			n++
 		}
-	})
+	}
 	return n
 }
 
 // sentBy counts the data messages that left in [since, until] and that ok accepts.
 func (x *process) sentBy(since, until int64, ok func(arrival) bool) (n int) {
-	x.eachSent(since, func(a arrival) {
-		if a.ns <= until && ok(a) {
+	for _, a := range x.sentIn(since, until) {
+		if ok(a) {
 			n++
 		}
-	})
-	return n
-}
-
-// eachSent visits the data messages that left from since on, last first. They are kept in order of
-// their last byte.
-func (x *process) eachSent(since int64, do func(arrival)) {
-	for i := len(x.sends) - 1; i >= 0 && x.sends[i].ns >= since-graceNS; i-- {
-		if a := x.sends[i]; a.ns >= since {
-			do(a)
-		}
 	}
+	return n
 }
 
 // resultSignals are the last signals of a lone compute thread to the loop by ns, in order; none where

@@ -39,7 +39,7 @@ type process struct {
 	nEntry    int
 	named     *stageName
 	arrivals  []arrival          // data messages it received, by time
-	sends     []arrival          // data messages it sent, by time
+	sends     []arrival          // data messages it sent, by the time they were begun
 	locks     map[uint64]lockUse // futex address → threads that waited on it
 	conds     []uint64           // condition variables that several threads wait on
 }
@@ -48,16 +48,35 @@ type process struct {
 // the same call are in the order of their stream.
 func (x *process) sentBetween(since int64, m *run.Message) (n int) {
 	at := cmp.Or(m.FirstEnterNS, messageNS(m))
-	for i := len(x.sends) - 1; i >= 0; i-- {
-		a := x.sends[i]
-		if a.ns >= since && (a.ns < at || a.ns == at && a.ep == m.EP && a.pos < m.Pos) {
+	for _, a := range x.sentIn(since, at) {
+		if a.ns < at || a.ep == m.EP && a.pos < m.Pos {
 			n++
-		}
-		if a.ns < since-graceNS {
-			break
 		}
 	}
 	return n
+}
+
+// sentIn are the data messages that left in [since, until].
+func (x *process) sentIn(since, until int64) []arrival {
+	to := len(x.sends) // most ask for the last few of thousands
+	for to > 0 && x.sends[to-1].ns > until {
+		to--
+	}
+	from := to
+	for from > 0 && x.sends[from-1].ns >= since {
+		from--
+	}
+	return x.sends[from:to]
+}
+
+// insertArrival keeps a list in order. Messages come in that of their last byte, so that most find
+// their place at the end or a few steps before it.
+func insertArrival(l []arrival, a arrival) []arrival {
+	l = append(l, a)
+	for i := len(l) - 1; i > 0 && l[i-1].ns > a.ns; i-- {
+		l[i], l[i-1] = l[i-1], a
+	}
+	return l
 }
 
 // arrival is a data message with ids coming into a process, or leaving it.

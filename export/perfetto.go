@@ -40,7 +40,11 @@ type timeline struct {
 	w         *packetWriter
 	r         *Report
 	grades    grades
-	hopNames  map[hopName]stringID
+	hops      map[hopKey]*hopKind
+	partNames [4]stringID
+	id        stringID // name of the request being drawn
+	input     stringID
+	output    stringID
 	stages    map[string]*processTrack
 	recording *processTrack
 	requests  *processTrack
@@ -64,7 +68,7 @@ type timeline struct {
 // receiving visit.
 func Perfetto(w io.Writer, r *Report, o PerfettoOptions) (PerfettoStats, error) {
 	t := &timeline{
-		w: newPacketWriter(w), r: r, hopNames: map[hopName]stringID{}, stages: map[string]*processTrack{},
+		w: newPacketWriter(w), r: r, hops: map[hopKey]*hopKind{}, stages: map[string]*processTrack{},
 	}
 	chosen := t.cut(o)
 	t.clocks(r.Meta)
@@ -74,6 +78,10 @@ func Perfetto(w io.Writer, r *Report, o PerfettoOptions) (PerfettoStats, error) 
 	t.stageTracks()
 	t.drawRecording()
 	t.drawLoss()
+	t.input, t.output = t.w.name("input"), t.w.name("output")
+	for i, p := range parts(&correlate.Visit{}) {
+		t.partNames[i] = t.w.name(p.name)
+	}
 	for _, i := range chosen {
 		t.request(i)
 		if t.w.err != nil {
@@ -103,7 +111,7 @@ func (t *timeline) drawRecording() {
 	}
 	track := t.lane(t.recording, laneRecording, res.FromNS, res.ToNS)
 	t.w.begin(track, res.FromNS, t.w.name("run "+m.RunID))
-	t.w.noteOnce(noteTool, m.Tool.Name+" "+m.Tool.Version)
+	t.w.noteOnce(noteTool, strings.TrimSpace(m.Tool.Name+" "+m.Tool.Version))
 	t.w.noteOnce(noteKernel, m.Host.Kernel)
 	t.w.noteUint(noteRecords, res.Counts.Records)
 	t.w.noteOnce(noteVerdict, strings.TrimSpace(t.r.Verdict.Kind+" "+t.r.Verdict.Where))
@@ -138,7 +146,7 @@ func (t *timeline) drawLoss() {
 
 func (t *timeline) noteLoss(l *correlate.LossEntry, fault string) {
 	t.w.noteUint(noteN, l.N)
-	t.w.noteUint(noteBytes, l.Bytes)
+	t.w.noteInt(noteBytes, int64(l.Bytes))
 	t.w.noteString(noteWhat, l.What)
 	t.w.noteString(noteSeverity, l.Severity)
 	t.w.noteOnce(noteMeaning, l.Meaning)

@@ -41,7 +41,7 @@ func (t *timeline) activation(a *correlate.Activation, members []stringID) {
 	track := t.lane(t.stage(a.Stage), laneActivations, *a.Start.NS, *a.Finish.NS)
 	w.begin(track, *a.Start.NS, w.name("batch of "+unsignedText(uint32(len(members)))))
 	w.noteInt(noteBatch, int64(len(members)))
-	w.noteString(noteIdentity, string(a.Identity))
+	w.noteWord(noteIdentity, string(a.Identity))
 	w.noteUint(notePID, uint64(a.TGID))
 	w.notePoint(&t.grades, noteBegin, &a.Start)
 	w.notePoint(&t.grades, noteEnd, &a.Finish)

@@ -28,7 +28,15 @@ type edge struct {
 	sourced, reached bool // a visit has claimed this end
 }
 
-type hopName struct{ kind, to string }
+// hopKey is what many hops have in common, and hopKind what is drawn for it: looked up once a hop.
+type hopKey struct{ kind, from, to, via string }
+
+type hopKind struct {
+	name     stringID
+	from, to *processTrack
+	fromWord stringID // 0: not known
+	viaWord  stringID
+}
 
 // edge returns the arrow of a hop by its index; nil when there is none.
 func (t *timeline) edge(hop int) *edge {
@@ -42,6 +50,7 @@ func (t *timeline) edge(hop int) *edge {
 // Arrows whose ends have equal times rely on this order.
 func (t *timeline) request(i int) {
 	q := &t.r.Result.Requests[i]
+	t.id = t.w.name(q.ID)
 	t.plan(q)
 	t.drawRequest(i, q)
 	for h := range q.Hops {
@@ -166,55 +175,56 @@ func (t *timeline) collectMarks(q *correlate.RequestTimeline, v *correlate.Visit
 
 // hop draws the transfer from send to receive on a lane of its sender, or the one end that is known.
 func (t *timeline) hop(req int, h *correlate.Hop, e *edge) {
-	w := t.w
+	w, k := t.w, t.hopKind(h)
 	switch {
 	case e.drawn:
-		track := t.lane(t.stage(h.From), laneHops, *h.Send.NS, *h.Recv.NS)
-		w.begin(track, *h.Send.NS, t.hopName(h))
+		track := t.lane(k.from, laneHops, *h.Send.NS, *h.Recv.NS)
+		w.begin(track, *h.Send.NS, k.name)
 		w.notePoint(&t.grades, noteBegin, &h.Send)
 		w.notePoint(&t.grades, noteEnd, &h.Recv)
-		t.noteHop(req, h)
+		t.noteHop(req, h, k)
 		if e.flow != 0 && e.source == endHop {
 			w.flowStart(e.flow)
 		}
 		w.emit()
 		w.end(track, *h.Recv.NS)
 	case h.Send.NS != nil:
-		w.instant(t.lane(t.stage(h.From), laneHops, *h.Send.NS, *h.Send.NS), *h.Send.NS, t.hopName(h))
+		w.instant(t.lane(k.from, laneHops, *h.Send.NS, *h.Send.NS), *h.Send.NS, k.name)
 		w.notePoint(&t.grades, noteBegin, &h.Send)
 		if h.Recv.NS != nil {
 			w.noteString(noteFault, "as an instant: the receive is estimated before the send")
 		} else {
 			w.noteString(noteFault, "as an instant: when it was received is not known")
 		}
-		t.noteHop(req, h)
+		t.noteHop(req, h, k)
 		w.emit()
 	case h.Recv.NS != nil:
-		w.instant(t.lane(t.stage(h.To), laneReceived, *h.Recv.NS, *h.Recv.NS), *h.Recv.NS, t.hopName(h))
+		w.instant(t.lane(k.to, laneReceived, *h.Recv.NS, *h.Recv.NS), *h.Recv.NS, k.name)
 		w.notePoint(&t.grades, noteEnd, &h.Recv)
 		w.noteString(noteFault, "as an instant: when it was sent is not known")
-		t.noteHop(req, h)
+		t.noteHop(req, h, k)
 		w.emit()
 	}
-	t.memory(req, h, t.stage(h.From), "write segment", h.ShmWrite)
-	t.memory(req, h, t.stage(h.To), "read segment", h.ShmRead)
+	t.memory(req, h, k.from, "write segment", h.ShmWrite)
+	t.memory(req, h, k.to, "read segment", h.ShmRead)
 }
 
-func (t *timeline) hopName(h *correlate.Hop) stringID {
-	k := hopName{h.Type, h.To}
-	id, ok := t.hopNames[k]
-	if !ok {
-		id = t.w.name(h.Type + " → " + h.To)
-		t.hopNames[k] = id
+func (t *timeline) hopKind(h *correlate.Hop) *hopKind {
+	key := hopKey{h.Type, h.From, h.To, h.Via}
+	k := t.hops[key]
+	if k == nil {
+		k = &hopKind{name: t.w.name(h.Type + " → " + h.To), from: t.stage(h.From), to: t.stage(h.To),
+			fromWord: t.w.word(h.From), viaWord: t.w.word(h.Via)}
+		t.hops[key] = k
 	}
-	return id
+	return k
 }
 
-func (t *timeline) noteHop(req int, h *correlate.Hop) {
+func (t *timeline) noteHop(req int, h *correlate.Hop, k *hopKind) {
 	w := t.w
-	w.noteString(noteIdentity, string(h.Identity))
-	w.noteString(noteFrom, h.From)
-	w.noteString(noteTransport, h.Via)
+	w.noteWord(noteIdentity, string(h.Identity))
+	w.noteKnown(noteFrom, k.fromWord)
+	w.noteKnown(noteTransport, k.viaWord)
 	w.noteMaybe(noteChunk, h.Chunk)
 	w.noteMaybe(noteBytes, h.Bytes)
 	w.noteMaybe(noteSegmentBytes, h.ShmBytes)
@@ -243,10 +253,10 @@ func (t *timeline) received(req int, q *correlate.RequestTimeline, h *correlate.
 	if e.target != endStage || h.Recv.NS == nil || h.Send.NS == nil {
 		return
 	}
-	w, ns := t.w, *h.Recv.NS
-	w.instant(t.lane(t.stage(h.To), laneReceived, ns, ns), ns, t.hopName(h))
+	w, k, ns := t.w, t.hopKind(h), *h.Recv.NS
+	w.instant(t.lane(k.to, laneReceived, ns, ns), ns, k.name)
 	w.noteString(noteRequest, q.ID)
-	w.noteString(noteFrom, h.From)
+	w.noteKnown(noteFrom, k.fromWord)
 	w.correlation(req)
 	if e.flow != 0 {
 		w.flowEnd(e.flow)

@@ -1,7 +1,6 @@
 package export
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 
@@ -21,6 +20,7 @@ const (
 	packetFlags         = 13
 	packetDefaults      = 59
 	packetTrack         = 60
+	packetDescriptor    = 72
 
 	defaultsClock = 58
 
@@ -28,6 +28,7 @@ const (
 	snapshotPrimary = 2
 	clockID         = 1
 	clockTimestamp  = 2
+	clockDelta      = 3
 
 	internedEventNames      = 2
 	internedAnnotationNames = 3
@@ -39,15 +40,13 @@ const (
 	eventType        = 9
 	eventNameID      = 10
 	eventTrack       = 11
+	eventInt         = 30
 	eventDouble      = 44
 	eventFlow        = 47
 	eventFlowEnd     = 48
 	eventCorrelation = 52
 
 	annotationNameID   = 1
-	annotationUint     = 3
-	annotationInt      = 4
-	annotationDouble   = 5
 	annotationString   = 6
 	annotationArray    = 12
 	annotationStringID = 17
@@ -66,6 +65,10 @@ const (
 	clockReal = 1
 	clockMono = 3
 	clockBoot = 6
+
+	// clockStep is the clock of all events: CLOCK_MONOTONIC as the distance from the event before.
+	// The numbers from 64 on are for clocks of one sequence.
+	clockStep = 64
 )
 
 // sequence is the one packet sequence of a file; a packet without one is dropped silently.
@@ -80,30 +83,37 @@ type internTable struct {
 	ids   map[string]stringID
 }
 
+// bufferBytes is about how much is written at once.
+const bufferBytes = 1 << 16
+
 // packetWriter writes one packet after another. An event is put together by the calls between begin,
 // end, instant or counter and emit; buffers are reused, so that an event allocates nothing once its
-// strings are interned. The first error of the output stays and is returned by flush.
+// strings are known. The first error of the output stays and is returned by flush.
 type packetWriter struct {
-	out      *bufio.Writer
+	to       io.Writer
 	err      error
+	out      []byte // packets that are not written yet
 	event    []byte // TrackEvent under construction
+	notes    []byte // its annotations of known type
 	interned []byte // InternedData that the next packet must carry
-	packet   []byte
+	packet   []byte // of a packet that is no event
 	list     []byte // elements of an annotation under construction
-	frame    []byte // of a packet: its tag and length
-	atNS     int64
+	atNS     int64  // of the event under construction
+	lastNS   int64  // of the one before
 
 	names   internTable // of slices
 	strings internTable // values of annotations
+	words   map[string]stringID
 
 	stats PerfettoStats
 }
 
 func newPacketWriter(w io.Writer) *packetWriter {
 	return &packetWriter{
-		out:     bufio.NewWriterSize(w, 1<<17),
-		names:   internTable{internedEventNames, map[string]stringID{}},
-		strings: internTable{internedStrings, map[string]stringID{}},
+		to:      w,
+		names:   internTable{field: internedEventNames, ids: map[string]stringID{}},
+		strings: internTable{field: internedStrings, ids: map[string]stringID{}},
+		words:   map[string]stringID{},
 	}
 }
 
@@ -138,8 +148,9 @@ func (w *packetWriter) announce(field protowire.Number, id stringID, s string) {
 
 func (w *packetWriter) name(s string) stringID { return w.intern(&w.names, s) }
 
-// head writes the packet that must come first: it clears the sequence's state, makes
-// CLOCK_MONOTONIC the clock of the trace and of every packet, and names the annotations.
+// head writes the packets that must come first: one that clears the sequence's state, makes
+// CLOCK_MONOTONIC the clock of the trace and steps of it that of the events, and names the
+// annotations; and one that describes them.
 func (w *packetWriter) head(mono, real, boot int64) {
 	w.packet = appendUint(w.packet[:0], packetSequence, sequence)
 	w.packet = appendUint(w.packet, packetFlags, flagCleared)
@@ -147,45 +158,47 @@ func (w *packetWriter) head(mono, real, boot int64) {
 	for _, c := range []struct {
 		id uint64
 		ns int64
-	}{{clockReal, real}, {clockMono, mono}, {clockBoot, boot}} {
-		if c.ns != 0 || c.id == clockMono {
-			reading := appendUint(appendUint(nil, clockID, c.id), clockTimestamp, uint64(c.ns))
-			clocks = appendMessage(clocks, snapshotClock, reading)
+	}{{clockReal, real}, {clockMono, mono}, {clockBoot, boot}, {clockStep, mono}} {
+		if c.ns == 0 && c.id != clockMono && c.id != clockStep {
+			continue
 		}
+		reading := appendUint(appendUint(nil, clockID, c.id), clockTimestamp, uint64(c.ns))
+		if c.id == clockStep {
+			reading = appendUint(reading, clockDelta, 1)
+		}
+		clocks = appendMessage(clocks, snapshotClock, reading)
 	}
+	w.lastNS = mono
 	clocks = appendUint(clocks, snapshotPrimary, clockMono)
 	w.packet = appendMessage(w.packet, packetClockSnapshot, clocks)
-	w.packet = appendMessage(w.packet, packetDefaults, appendUint(nil, defaultsClock, clockMono))
-	for i, s := range annotationNames {
-		if s != "" {
-			w.announce(internedAnnotationNames, stringID(i), s)
+	w.packet = appendMessage(w.packet, packetDefaults, appendUint(nil, defaultsClock, clockStep))
+	for i, a := range annotations {
+		if i > 0 && a.kind == noteDynamic {
+			w.announce(internedAnnotationNames, stringID(i), a.name)
 		}
 	}
-	w.flushInterned()
-	w.writePacket(nil)
+	w.packet = appendMessage(w.packet, packetInterned, w.interned)
+	w.interned = w.interned[:0]
+	w.writePacket()
+	w.describe(descriptorFile(noteMessage(), noteExtension()))
 }
 
-func (w *packetWriter) flushInterned() {
-	if len(w.interned) > 0 {
-		w.packet = appendMessage(w.packet, packetInterned, w.interned)
-		w.interned = w.interned[:0]
+// writePacket writes what was put together in w.packet.
+func (w *packetWriter) writePacket() {
+	w.out = appendMessage(w.out, tracePacket, w.packet)
+	w.stats.Bytes += int64(1 + protowire.SizeBytes(len(w.packet)))
+	w.drain(bufferBytes)
+}
+
+// drain writes what is buffered once it is more than so many bytes.
+func (w *packetWriter) drain(more int) {
+	if len(w.out) <= more {
+		return
 	}
-}
-
-// writePacket writes the packet; rest is the end of it that is not in w.packet.
-func (w *packetWriter) writePacket(rest []byte) {
-	w.frame = protowire.AppendTag(w.frame[:0], tracePacket, protowire.BytesType)
-	w.frame = protowire.AppendVarint(w.frame, uint64(len(w.packet)+len(rest)))
-	w.put(w.frame)
-	w.put(w.packet)
-	w.put(rest)
-	w.stats.Bytes += int64(len(w.frame) + len(w.packet) + len(rest))
-}
-
-func (w *packetWriter) put(b []byte) {
 	if w.err == nil {
-		_, w.err = w.out.Write(b)
+		_, w.err = w.to.Write(w.out)
 	}
+	w.out = w.out[:0]
 }
 
 // track writes a TrackDescriptor; rest are its fields besides the uuid.
@@ -195,29 +208,30 @@ func (w *packetWriter) track(uuid uint64, rest []byte) {
 	w.packet = protowire.AppendVarint(w.packet, uint64(1+protowire.SizeVarint(uuid)+len(rest)))
 	w.packet = appendUint(w.packet, trackUUID, uuid)
 	w.packet = append(w.packet, rest...)
-	w.writePacket(nil)
+	w.writePacket()
 	w.stats.Tracks++
 }
 
 // start begins an event; emit ends it.
-func (w *packetWriter) start(kind uint64, track uint64, ns int64) {
+func (w *packetWriter) start(kind byte, track uint64, ns int64) {
 	w.atNS = ns
-	w.event = appendUint(w.event[:0], eventType, kind)
-	w.event = appendUint(w.event, eventTrack, track)
+	w.notes = w.notes[:0]
+	w.event = append(w.event[:0], eventType<<3, kind, eventTrack<<3)
+	w.event = protowire.AppendVarint(w.event, track)
 }
 
 // begin starts the event that opens a slice. Slices of one track must nest; at equal times the
 // order of writing is the order of the events.
 func (w *packetWriter) begin(track uint64, ns int64, name stringID) {
 	w.start(typeBegin, track, ns)
-	w.event = appendUint(w.event, eventNameID, name)
+	w.event = protowire.AppendVarint(append(w.event, eventNameID<<3), name)
 	w.stats.Slices++
 }
 
 // instant starts an event without a duration.
 func (w *packetWriter) instant(track uint64, ns int64, name stringID) {
 	w.start(typeInstant, track, ns)
-	w.event = appendUint(w.event, eventNameID, name)
+	w.event = protowire.AppendVarint(append(w.event, eventNameID<<3), name)
 	w.stats.Instants++
 }
 
@@ -227,30 +241,51 @@ func (w *packetWriter) end(track uint64, ns int64) {
 	w.emit()
 }
 
-// counter gives a counter track a value from ns on.
+// counter gives a counter track a value from ns on. Whole numbers take less space.
 func (w *packetWriter) counter(track uint64, ns int64, v float64) {
 	w.start(typeCounter, track, ns)
-	w.event = appendDouble(w.event, eventDouble, v)
+	if whole := int64(v); float64(whole) == v && whole >= 0 {
+		w.event = appendUint(w.event, eventInt, uint64(whole))
+	} else {
+		w.event = appendDouble(w.event, eventDouble, v)
+	}
 	w.emit()
 	w.stats.Counters++
 }
 
-// emit writes the event that was started. What stands before it in its packet is written apart, so
-// that the event itself is copied once.
+// emit writes the event that was started. Events need not come in the order of their times: a step
+// back is a negative distance, in ten bytes.
 func (w *packetWriter) emit() {
-	w.packet = appendUint(w.packet[:0], packetTimestamp, uint64(w.atNS))
-	w.packet = appendUint(w.packet, packetSequence, sequence)
-	w.packet = appendUint(w.packet, packetFlags, flagNeeds)
-	w.flushInterned()
-	w.packet = protowire.AppendTag(w.packet, packetTrackEvent, protowire.BytesType)
-	w.packet = protowire.AppendVarint(w.packet, uint64(len(w.event)))
-	w.writePacket(w.event)
+	step := uint64(w.atNS - w.lastNS)
+	w.lastNS = w.atNS
+	notes := len(w.notes)
+	if notes > 0 {
+		notes = 3 + protowire.SizeBytes(notes)
+	}
+	event := len(w.event) + notes
+	size := 1 + protowire.SizeVarint(step) + 4 + 1 + protowire.SizeBytes(event)
+	if len(w.interned) > 0 {
+		size += 1 + protowire.SizeBytes(len(w.interned))
+	}
+	from := len(w.out)
+	w.out = protowire.AppendVarint(append(w.out, tracePacket<<3|2), uint64(size))
+	w.out = protowire.AppendVarint(append(w.out, packetTimestamp<<3), step)
+	w.out = append(w.out, packetSequence<<3, sequence, packetFlags<<3, flagNeeds)
+	if len(w.interned) > 0 {
+		w.out = appendMessage(w.out, packetInterned, w.interned)
+		w.interned = w.interned[:0]
+	}
+	w.out = protowire.AppendVarint(append(w.out, packetTrackEvent<<3|2), uint64(event))
+	w.out = append(w.out, w.event...)
+	if notes > 0 {
+		w.out = appendMessage(w.out, eventNotes, w.notes)
+	}
+	w.stats.Bytes += int64(len(w.out) - from)
+	w.drain(bufferBytes)
 }
 
 func (w *packetWriter) flush() error {
-	if w.err == nil {
-		w.err = w.out.Flush()
-	}
+	w.drain(0)
 	if w.err != nil {
 		return fmt.Errorf("write timeline: %w", w.err)
 	}

@@ -102,13 +102,19 @@ func readPerfetto(t testing.TB, file []byte) *readTrace {
 	t.Helper()
 	tr := &readTrace{clocks: map[uint64]uint64{}, tracks: map[uint64]*readTrack{}, counters: map[string][]readEvent{}}
 	var events []*readEvent
-	interned := map[protowire.Number]map[uint64]string{internedEventNames: {}, internedAnnotationNames: {}, internedStrings: {}}
+	interned := readTables{internedEventNames: {}, internedAnnotationNames: {}, internedStrings: {}, wordTable: {}}
+	ns := int64(0)
 	for i, p := range fields(t, file) {
 		fs := fields(t, p.bytes)
 		if p.num != tracePacket || number(fs, packetSequence) == 0 {
 			t.Fatalf("packet %d: field %d, sequence %d", i, p.num, number(fs, packetSequence))
 		}
-		tr.head(t, i, fs)
+		if tr.head(t, i, fs) {
+			ns = int64(tr.clocks[clockStep])
+		}
+		if f, ok := first(fs, packetDescriptor); ok {
+			readDescriptor(t, f.bytes, interned)
+		}
 		if f, ok := first(fs, packetInterned); ok {
 			readInterned(t, fields(t, f.bytes), interned)
 		}
@@ -120,7 +126,8 @@ func readPerfetto(t testing.TB, file []byte) *readTrace {
 				t.Fatalf("packet %d uses defaults without saying so", i)
 			}
 			e := readTrackEvent(t, fields(t, f.bytes), interned)
-			e.ns = int64(number(fs, packetTimestamp))
+			ns += int64(number(fs, packetTimestamp))
+			e.ns = ns
 			if tr.tracks[e.track] == nil {
 				t.Fatalf("event %q on track %d, which is not described before it", e.name, e.track)
 			}
@@ -133,28 +140,32 @@ func readPerfetto(t testing.TB, file []byte) *readTrace {
 }
 
 // head checks that the clocks come first and that the state is cleared once.
-func (tr *readTrace) head(t testing.TB, i int, fs []field) {
+func (tr *readTrace) head(t testing.TB, i int, fs []field) bool {
 	t.Helper()
 	snapshot, ok := first(fs, packetClockSnapshot)
 	if ok != (i == 0) || (number(fs, packetFlags)&flagCleared != 0) != (i == 0) {
 		t.Fatalf("packet %d: clock snapshot %v, flags %d", i, ok, number(fs, packetFlags))
 	}
 	if !ok {
-		return
+		return false
 	}
 	for _, c := range fields(t, snapshot.bytes) {
 		if c.num == snapshotClock {
 			cs := fields(t, c.bytes)
 			tr.clocks[number(cs, clockID)] = number(cs, clockTimestamp)
+			if (number(cs, clockDelta) == 1) != (number(cs, clockID) == clockStep) {
+				t.Fatalf("clock %d: steps %d", number(cs, clockID), number(cs, clockDelta))
+			}
 		}
 	}
 	defaults, _ := first(fs, packetDefaults)
-	if number(fields(t, snapshot.bytes), snapshotPrimary) != clockMono || number(fields(t, defaults.bytes), defaultsClock) != clockMono || tr.clocks[clockMono] == 0 {
-		t.Fatalf("clocks %v: the monotonic one is not the clock of the trace", tr.clocks)
+	if number(fields(t, snapshot.bytes), snapshotPrimary) != clockMono || number(fields(t, defaults.bytes), defaultsClock) != clockStep || tr.clocks[clockMono] == 0 || tr.clocks[clockMono] != tr.clocks[clockStep] {
+		t.Fatalf("clocks %v: the monotonic one is not the clock of the trace, or not what the steps count from", tr.clocks)
 	}
+	return true
 }
 
-func readInterned(t testing.TB, fs []field, into map[protowire.Number]map[uint64]string) {
+func readInterned(t testing.TB, fs []field, into readTables) {
 	t.Helper()
 	for _, f := range fs {
 		entry := fields(t, f.bytes)
@@ -196,20 +207,15 @@ func (tr *readTrace) track(t testing.TB, fs []field) {
 	tr.tracks[uuid] = d
 }
 
-func readTrackEvent(t testing.TB, fs []field, interned map[protowire.Number]map[uint64]string) *readEvent {
+func readTrackEvent(t testing.TB, fs []field, interned readTables) *readEvent {
 	t.Helper()
-	lookup := func(table protowire.Number, id uint64) string {
-		s, ok := interned[table][id]
-		if !ok {
-			t.Fatalf("string %d of table %d is used before it is given", id, table)
-		}
-		return s
-	}
 	e := &readEvent{kind: number(fs, eventType), track: number(fs, eventTrack), notes: map[string]any{}, correlation: number(fs, eventCorrelation)}
 	for _, f := range fs {
 		switch f.num {
 		case eventNameID:
-			e.name = lookup(internedEventNames, f.n)
+			e.name = interned.lookup(t, internedEventNames, f.n)
+		case eventInt:
+			e.value = float64(f.n)
 		case eventDouble:
 			e.value = math.Float64frombits(f.n)
 		case eventFlow:
@@ -218,26 +224,26 @@ func readTrackEvent(t testing.TB, fs []field, interned map[protowire.Number]map[
 			e.ends = append(e.ends, f.n)
 		case eventAnnotation:
 			as := fields(t, f.bytes)
-			e.notes[lookup(internedAnnotationNames, number(as, annotationNameID))] = readValue(t, as, lookup)
+			e.notes[interned.lookup(t, internedAnnotationNames, number(as, annotationNameID))] = readValue(t, as, interned)
+		case eventNotes:
+			for _, n := range fields(t, f.bytes) {
+				e.notes[annotations[n.num].name] = readNote(t, n, interned)
+			}
 		}
 	}
 	return e
 }
 
-func readValue(t testing.TB, fs []field, lookup func(protowire.Number, uint64) string) any {
+func readValue(t testing.TB, fs []field, interned readTables) any {
 	var list []any
 	for _, f := range fs {
 		switch f.num {
-		case annotationUint, annotationInt:
-			return int64(f.n)
-		case annotationDouble:
-			return math.Float64frombits(f.n)
 		case annotationString:
 			return string(f.bytes)
 		case annotationStringID:
-			return lookup(internedStrings, f.n)
+			return interned.lookup(t, internedStrings, f.n)
 		case annotationArray:
-			list = append(list, readValue(t, fields(t, f.bytes), lookup))
+			list = append(list, readValue(t, fields(t, f.bytes), interned))
 		}
 	}
 	return list

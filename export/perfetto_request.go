@@ -25,9 +25,9 @@ func (t *timeline) drawEngine(i int, q *correlate.RequestTimeline) {
 	begin, end := *q.Entry.NS, *q.Exit.NS
 	inside := q.Reply.NS != nil && *q.Reply.NS >= begin && *q.Reply.NS <= end
 	track := t.lane(t.requests, laneEngine, begin, end)
-	w.begin(track, begin, w.name(q.ID))
-	w.noteString(noteState, q.State)
-	w.noteString(noteSource, q.Source)
+	w.begin(track, begin, t.id)
+	w.noteWord(noteState, q.State)
+	w.noteWord(noteSource, q.Source)
 	w.noteMaybeDouble(noteResidual, q.Residual)
 	w.notePoint(&t.grades, noteBegin, &q.Entry)
 	w.notePoint(&t.grades, noteEnd, &q.Exit)
@@ -57,7 +57,7 @@ func (t *timeline) engineMark(i int, q *correlate.RequestTimeline, p *correlate.
 	}
 	t.w.instant(t.lane(t.requests, laneEngine, *p.NS, *p.NS), *p.NS, t.w.name(name))
 	t.w.noteString(noteRequest, q.ID)
-	t.w.noteString(noteState, q.State)
+	t.w.noteWord(noteState, q.State)
 	t.w.notePoint(&t.grades, noteBegin, p)
 	t.w.correlation(i)
 	t.w.emit()
@@ -101,7 +101,7 @@ func (t *timeline) drawClient(i int, c *run.Request) {
 	last := *first
 	track := t.lane(t.requests, laneClient, *first, *c.EndNS)
 	w.begin(track, *first, w.name(c.ID))
-	w.noteString(noteState, c.State)
+	w.noteWord(noteState, c.State)
 	w.noteInt(noteStatus, int64(c.Status))
 	w.noteOnce(noteError, c.Error)
 	w.correlation(i)
@@ -142,7 +142,7 @@ func (t *timeline) clientMarks(i int, c *run.Request, p *processTrack, events []
 		}
 		t.w.instant(t.lane(p, laneClient, *ns, *ns), *ns, t.w.name(name))
 		t.w.noteString(noteRequest, c.ID)
-		t.w.noteString(noteState, c.State)
+		t.w.noteWord(noteState, c.State)
 		t.w.noteOnce(noteError, c.Error)
 		t.w.correlation(i)
 		t.w.emit()

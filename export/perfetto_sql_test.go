@@ -67,8 +67,8 @@ const (
 		join process_track tb on b.track_id = tb.id join process pb on tb.upid = pb.upid`
 	sqlCounters = `select p.name as process, t.name as track, t.unit as unit, c.ts, c.value
 		from counter c join process_counter_track t on c.track_id = t.id join process p using (upid) order by t.id, c.id`
-	sqlArgs = `select s.name, s.ts, a.key, a.display_value as value from slice s join args a using (arg_set_id)
-		where a.key in ('debug.begin', 'debug.begin_lo_ns', 'debug.chunk', 'debug.identity', 'debug.members[1]', 'debug.severity') order by 2, 3`
+	sqlArgs = `select s.name, s.ts, a.key, a.display_value as value, a.value_type as type from slice s join args a using (arg_set_id)
+		where a.key glob 'debug.*' and a.key != 'debug.note'`
 	sqlMono  = `select min(ts) as low, max(ts + dur) as high, count(*) as n from slice`
 	sqlInner = `select count(*) as n from slice c join slice p on c.parent_id = p.id where c.ts < p.ts or c.ts + c.dur > p.ts + p.dur`
 )
@@ -116,10 +116,17 @@ func TestPerfettoSQLOddTimes(t *testing.T) {
 		t.Errorf("counters: %v", a[3])
 	}
 	args := cells(a[4], "%v %v %v %v", "name", "ts", "key", "value")
+	sameRows(t, "annotations", args, strings.Join(readPerfetto(t, file).noteRows(), "\n"))
 	for _, want := range []string{"service 1150 debug.begin bounded: futex-wake", "service 1150 debug.begin_lo_ns -3", "r-1 1100 debug.chunk 0",
 		"batch of 2 1150 debug.members[1] r-2", "lost: decode 1000 debug.severity info"} {
 		if !slices.Contains(args, want) {
 			t.Errorf("no annotation %q in %q", want, args)
+		}
+	}
+	types := cells(a[4], "%v %v", "key", "type")
+	for _, want := range []string{"debug.begin string", "debug.begin_lo_ns int", "debug.pid uint", "debug.on_cpu_us real"} {
+		if !slices.Contains(types, want) {
+			t.Errorf("no annotation of type %q in %q", want, slices.Compact(types))
 		}
 	}
 	if a[5][0]["low"] != 1000.0 || a[6][0]["n"] != 0.0 {

@@ -48,6 +48,7 @@ func input(from string, h int, ns int64) correlate.Input {
 func odd() *Report {
 	first := visit("work", 1100, 1100, 1150, 1300, 1320)
 	first.Chunk, first.Inputs, first.Outputs = ptr[int64](0), []correlate.Input{input("front", 0, 1100)}, []int{1}
+	first.OnCPUUS = ptr(12.5)
 	join := visit("work", 1200, 1300, 1300, 1300, 1400)
 	join.Join, join.Inputs = true, []correlate.Input{input("front", 2, 1200), input("side", 3, 1300)}
 	longer := visit("work", 1600, 1600, 1610, 1660, 1650)
@@ -380,11 +381,11 @@ func TestPerfettoCleansNames(t *testing.T) {
 }
 
 func TestAnnotationNamesTakeOneByte(t *testing.T) {
-	if n := len(annotationNames); n > 128 {
+	if n := len(annotations); n > 128 {
 		t.Fatalf("%d names: their numbers take two bytes, which annotate does not reckon with", n)
 	}
-	for i, s := range annotationNames {
-		if i > 0 && s == "" {
+	for i := range annotations {
+		if i > 0 && annotations[i].name == "" {
 			t.Errorf("annotation %d has no name", i)
 		}
 	}

@@ -137,7 +137,7 @@ func (t *timeline) visit(req int, q *correlate.RequestTimeline, v *correlate.Vis
 	marks := b.marks
 	if b.whole {
 		marks = t.marksBefore(track, q, marks, b.begin)
-		t.w.begin(track, b.begin, t.w.name(q.ID))
+		t.w.begin(track, b.begin, t.id)
 		t.noteVisit(req, v, b)
 		t.w.emit()
 	}
@@ -147,7 +147,7 @@ func (t *timeline) visit(req int, q *correlate.RequestTimeline, v *correlate.Vis
 			continue
 		}
 		marks = t.marksBefore(track, q, marks, *ps[i].from.NS)
-		t.part(track, q, v, b, &ps[i])
+		t.part(track, q, v, b, &ps[i], t.partNames[i])
 		marks = t.marksBefore(track, q, marks, *ps[i].to.NS)
 		t.w.end(track, *ps[i].to.NS)
 	}
@@ -169,7 +169,7 @@ func (t *timeline) apart(req int, q *correlate.RequestTimeline, v *correlate.Vis
 			continue
 		}
 		track := t.lane(t.stage(v.Stage), laneRequests, *ps[i].from.NS, *ps[i].to.NS)
-		t.w.begin(track, *ps[i].from.NS, t.w.name(ps[i].name))
+		t.w.begin(track, *ps[i].from.NS, t.partNames[i])
 		t.w.noteString(noteRequest, q.ID)
 		t.w.noteMaybe(noteChunk, v.Chunk)
 		t.w.noteString(noteFault, faultApart)
@@ -186,7 +186,7 @@ func (t *timeline) apart(req int, q *correlate.RequestTimeline, v *correlate.Vis
 func (t *timeline) noteVisit(req int, v *correlate.Visit, b *box) {
 	w := t.w
 	w.noteMaybe(noteChunk, v.Chunk)
-	w.noteString(noteIdentity, string(v.Identity))
+	w.noteWord(noteIdentity, string(v.Identity))
 	w.noteUint(notePID, uint64(v.TGID))
 	w.notePoint(&t.grades, noteBegin, &v.Arrival)
 	w.notePoint(&t.grades, noteEnd, &v.Departure)
@@ -207,8 +207,8 @@ func (t *timeline) noteVisit(req int, v *correlate.Visit, b *box) {
 }
 
 // part opens one slice inside a visit; where the visit has none itself, the part names the request.
-func (t *timeline) part(track uint64, q *correlate.RequestTimeline, v *correlate.Visit, b *box, p *part) {
-	t.w.begin(track, *p.from.NS, t.w.name(p.name))
+func (t *timeline) part(track uint64, q *correlate.RequestTimeline, v *correlate.Visit, b *box, p *part, name stringID) {
+	t.w.begin(track, *p.from.NS, name)
 	t.w.notePoint(&t.grades, noteBegin, p.from)
 	t.w.notePoint(&t.grades, noteEnd, p.to)
 	if !b.whole {
@@ -230,12 +230,12 @@ func (t *timeline) marksBefore(track uint64, q *correlate.RequestTimeline, marks
 func (t *timeline) mark(track uint64, q *correlate.RequestTimeline, m *mark) {
 	w := t.w
 	if m.out {
-		w.instant(track, m.ns, w.name("output"))
-		w.noteString(noteTo, q.Hops[m.hop].To)
+		w.instant(track, m.ns, t.output)
+		w.noteWord(noteTo, q.Hops[m.hop].To)
 		w.noteMaybe(noteChunk, q.Hops[m.hop].Chunk)
 	} else {
-		w.instant(track, m.ns, w.name("input"))
-		w.noteString(noteFrom, m.from)
+		w.instant(track, m.ns, t.input)
+		w.noteWord(noteFrom, m.from)
 		w.noteMaybe(noteChunk, m.chunk)
 	}
 	if m.flow != 0 && m.out {

@@ -27,7 +27,7 @@ func benchFeed(b *testing.B, tr traffic, capture int) {
 			n++
 		}
 	}
-	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "calls/s")
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "records/s")
 	b.ReportMetric(float64(out.msgs)/b.Elapsed().Seconds(), "messages/s")
 }
 

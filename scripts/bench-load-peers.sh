@@ -42,4 +42,3 @@ venv aiperf aiperf "aiperf==$AIPERF"
 venv guidellm guidellm.entrypoints "guidellm==$GUIDELLM"
 venv vllm vllm.benchmarks.serve "vllm==$VLLM"
 binary vegeta env GOBIN="$peers/bin" go install "github.com/tsenart/vegeta/v12@$VEGETA"
-binary oha cargo install --quiet --locked --root "$peers" --version "$OHA" --no-default-features oha

@@ -179,12 +179,5 @@ def vegeta(url, load, tmp):
         f"-output={os.path.join(tmp, 'out')}"], input=f"POST {url}/v1/chat/completions\n".encode()))
 
 
-def oha(url, load, tmp):
-    return Result([], {}, run([
-        os.path.join(PEERS, "bin", "oha"), "-q", str(load.rate), "-n", str(load.count), "-c", str(WORKERS),
-        "--no-tui", "--output-format", "quiet", "-m", "POST", "-T", "application/json", "-d", BODY,
-        f"{url}/v1/chat/completions"]))
-
-
 STREAMS = [stageline, aiperf, guidellm, vllm]
-RATES = [stageline, vegeta, oha, aiperf, guidellm, vllm]
+RATES = [stageline, vegeta, aiperf, guidellm, vllm]

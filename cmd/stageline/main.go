@@ -50,7 +50,10 @@ var unlisted = []command{
 	{"mock", "server of known times, to certify load generators", true, runMock},
 }
 
-func main() {
+func main() { os.Exit(dispatch(catchSignals(), os.Args[1:], os.Stdout, os.Stderr)) }
+
+// catchSignals returns a context that ends with the first signal that asks this process to end.
+func catchSignals() context.Context {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
 		signals = append(signals, syscall.SIGHUP)
@@ -62,7 +65,7 @@ func main() {
 	// The first signal ends the work in order; with the handler gone, a later one kills. Not at once:
 	// timeout(1) and some shells send the first to the process and to its group.
 	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
-	os.Exit(dispatch(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	return ctx
 }
 
 // dispatch runs one command line and returns its exit code.

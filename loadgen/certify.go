@@ -76,18 +76,34 @@ type Lags struct {
 	Max *float64 `json:"max"`
 }
 
+// MaxCertified is how many events a certification may have: the stamps of all are kept until they are
+// compared, some 50 bytes for each.
+const MaxCertified = 10_000_000
+
+// Certifiable makes the plan of a certification, and refuses one that Certify would not carry out.
+func Certifiable(cfg Config, truth mock.Config) (*Plan, error) {
+	plan, err := NewPlan(cfg)
+	switch {
+	case err != nil:
+		return nil, err
+	case plan.n < 0:
+		return nil, errors.New("certify: want a number of requests")
+	case plan.n > MaxCertified/truth.Tokens:
+		return nil, fmt.Errorf("certify: %d requests of %d tokens: their stamps are kept in memory, at most %d; certify fewer requests, or replies of fewer tokens",
+			plan.n, truth.Tokens, MaxCertified)
+	}
+	return plan, nil
+}
+
 // Certify sends the load of cfg to a mock server with stamps at cfg.URL and compares.
 func Certify(ctx context.Context, cfg Config, truth mock.Config) (*Certificate, error) {
-	plan, err := NewPlan(cfg)
+	plan, err := Certifiable(cfg, truth)
 	if err != nil {
 		return nil, err
 	}
-	if plan.n < 0 {
-		return nil, errors.New("certify: want a number of requests")
-	}
-	requests := make(map[string]*run.Request, plan.n)
+	seen := make(map[string]sighting, plan.n)
 	before := cpuTime()
-	sum, err := Run(ctx, plan, func(r *run.Request) { requests[r.ID] = r })
+	sum, err := Run(ctx, plan, func(r *run.Request) { seen[r.ID] = sightingOf(r) })
 	used := cpuTime() - before
 	if err != nil {
 		return nil, err
@@ -96,9 +112,36 @@ func Certify(ctx context.Context, cfg Config, truth mock.Config) (*Certificate, 
 	if err != nil {
 		return nil, err
 	}
-	c := compare(requests, records, truth)
+	c := compare(seen, records, truth)
 	c.describe(&sum, plan, used)
 	return c, nil
+}
+
+// sighting is what is kept of a request until it is compared.
+type sighting struct {
+	sentNS    int64
+	at        []int64 // stamps of the tokens; nil when the request did not succeed
+	coalesced int
+}
+
+func sightingOf(r *run.Request) sighting {
+	var s sighting
+	if r.State != run.StateSuccess {
+		return s
+	}
+	s.sentNS = *r.SentNS
+	s.at = make([]int64, 0, len(r.Events))
+	for i := range r.Events {
+		e := &r.Events[i]
+		if e.Kind != "content" {
+			continue
+		}
+		if e.Coalesced && len(s.at) > 0 {
+			s.coalesced++
+		}
+		s.at = append(s.at, e.MonoNS)
+	}
+	return s
 }
 
 func cpuTime() time.Duration {
@@ -157,28 +200,16 @@ func (e errorSeries) moments() Moments {
 }
 
 // compare joins what the client saw with what the server did, request by request and token by token.
-func compare(requests map[string]*run.Request, records []mock.Record, truth mock.Config) *Certificate {
+func compare(seen map[string]sighting, records []mock.Record, truth mock.Config) *Certificate {
 	c := &Certificate{}
 	var first, gap, byToken, whole, late errorSeries
-	unmatched := len(requests)
+	unmatched := len(seen)
 	for i := range records {
 		rec := &records[i]
-		r := requests[rec.ID]
-		if r == nil || r.State != run.StateSuccess {
-			continue
-		}
-		var at []int64
-		for j := range r.Events {
-			e := &r.Events[j]
-			if e.Kind != "content" {
-				continue
-			}
-			if e.Coalesced && len(at) > 0 {
-				c.Coalesced++
-			}
-			at = append(at, e.MonoNS)
-		}
-		if len(at) != len(rec.WriteNS) {
+		s := seen[rec.ID]
+		at := s.at
+		c.Coalesced += s.coalesced
+		if at == nil || len(at) != len(rec.WriteNS) {
 			continue
 		}
 		unmatched--
@@ -186,19 +217,19 @@ func compare(requests map[string]*run.Request, records []mock.Record, truth mock
 			late = append(late, float64(w-rec.DueNS-int64(j)*truth.ITL.Nanoseconds()))
 			if j == 0 {
 				first = append(first, float64(at[0]-w))
-				whole = append(whole, float64(at[0]-*r.SentNS-(w-rec.ArrivedNS)))
+				whole = append(whole, float64(at[0]-s.sentNS-(w-rec.ArrivedNS)))
 				continue
 			}
 			gap = append(gap, float64(at[j]-at[j-1]-(w-rec.WriteNS[j-1])))
 		}
 		byToken = append(byToken, tokenErrors(at, rec.WriteNS)...)
 	}
-	c.Requests, c.Events = len(requests), len(late)
+	c.Requests, c.Events = len(seen), len(late)
 	c.TTFTError, c.ITLError, c.EventGapError = first.moments(), byToken.moments(), gap.moments()
 	c.TTFTFromSend, c.MockLateness = whole.moments(), late.moments()
 	c.TrueTTFT, c.TrueITL = float64(truth.TTFT)/1e6, float64(truth.ITL)/1e6
 	if unmatched > 0 {
-		c.Because = append(c.Because, fmt.Sprintf("%d of %d replies did not come as the mock server wrote them", unmatched, len(requests)))
+		c.Because = append(c.Because, fmt.Sprintf("%d of %d replies did not come as the mock server wrote them", unmatched, len(seen)))
 	}
 	return c
 }

@@ -34,7 +34,7 @@ func TestTokenErrors(t *testing.T) {
 // A certificate says what is wrong with it: errors beyond the bound, replies that did not come.
 func TestCompareWithTheMock(t *testing.T) {
 	const ms = int64(1e6)
-	requests := map[string]*run.Request{}
+	seen := map[string]sighting{}
 	var records []mock.Record
 	for i := range int64(10) {
 		id, sent := fmt.Sprint(i), i*100*ms
@@ -44,10 +44,10 @@ func TestCompareWithTheMock(t *testing.T) {
 		for j, w := range rec.WriteNS {
 			r.Events = append(r.Events, run.ReplyEvent{MonoNS: w + (2+int64(j))*ms, Kind: "content"})
 		}
-		requests[id], records = r, append(records, rec)
+		seen[id], records = sightingOf(r), append(records, rec)
 	}
 	truth := mock.Config{TTFT: 50 * time.Millisecond, ITL: 10 * time.Millisecond, Tokens: 2}
-	c := compare(requests, records, truth)
+	c := compare(seen, records, truth)
 	for name, tc := range map[string]struct {
 		got  Moments
 		want float64
@@ -68,7 +68,7 @@ func TestCompareWithTheMock(t *testing.T) {
 			t.Errorf("bound %v ms: %q", bound, why)
 		}
 	}
-	if c := compare(requests, records[1:], truth); len(c.Because) != 1 || !strings.Contains(c.Because[0], "1 of 10 replies") {
+	if c := compare(seen, records[1:], truth); len(c.Because) != 1 || !strings.Contains(c.Because[0], "1 of 10 replies") {
 		t.Errorf("a reply is missing: %q", c.Because)
 	}
 }

@@ -73,6 +73,9 @@ func hex8() string {
 	return hex.EncodeToString(b[:])
 }
 
+// newTag makes names of a run that no other run has.
+func newTag() string { return hex8()[:6] }
+
 var idShape = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$`) // it becomes part of a file name
 
 type chatBody struct {

@@ -16,6 +16,7 @@ type layout struct {
 	faults *Faults
 	noise  bool
 	dir    string // of the sockets
+	tag    string // in the names of this run's segments: another run of the same seed has others
 	tcp    map[int]int
 	pipes  map[[2]int][2]int // (from proc, to proc): fd in the writer, fd in the reader
 }
@@ -57,7 +58,7 @@ func (l *layout) writeConf(p Proc, path string) error {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("seed %d", l.top.Seed)
 	line("proc %d", p.Index)
-	line("prefix %s", l.top.Prefix)
+	line("tag %s", l.tag)
 	line("comm %s", l.top.Comm)
 	noise := 0
 	if l.noise {

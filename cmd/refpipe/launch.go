@@ -259,9 +259,9 @@ func (f *fleet) stop() {
 }
 
 // sweep removes anonymous segments that killed workers left: the names carry
-// this run's prefix.
+// this run's tag.
 func (f *fleet) sweep() {
-	left, _ := filepath.Glob("/dev/shm/psm_" + f.lay.top.Prefix + "????????")
+	left, _ := filepath.Glob("/dev/shm/psm_" + f.lay.tag + "??????")
 	for _, path := range left {
 		os.Remove(path)
 	}

@@ -215,7 +215,7 @@ func newPipeline(o *options, top *Topology, faults *Faults) (*pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find work directory: %w", err)
 	}
-	p.lay = &layout{top: top, faults: faults, noise: !o.noNoise, dir: filepath.Join(dir, top.Pipeline), tcp: map[int]int{}, pipes: map[[2]int][2]int{}}
+	p.lay = &layout{top: top, faults: faults, noise: !o.noNoise, tag: newTag(), dir: filepath.Join(dir, top.Pipeline), tcp: map[int]int{}, pipes: map[[2]int][2]int{}}
 	if err := p.lay.check(); err != nil {
 		return nil, usageError{err}
 	}
@@ -314,6 +314,7 @@ type announcement struct {
 	PIDs   []int        `json:"pids"`
 	APIPID int          `json:"api_pid"`
 	Stages []truthStage `json:"stages"`
+	Tag    string       `json:"segment_tag"` // in the names of this run's segments
 }
 
 func (p *pipeline) stages() []truthStage {
@@ -329,7 +330,7 @@ func (p *pipeline) stages() []truthStage {
 }
 
 func (p *pipeline) announce() announcement {
-	return announcement{URL: "http://" + p.ln.Addr().String(), PIDs: append([]int{os.Getpid()}, p.fleet.pids()...), APIPID: os.Getpid(), Stages: p.stages()}
+	return announcement{URL: "http://" + p.ln.Addr().String(), PIDs: append([]int{os.Getpid()}, p.fleet.pids()...), APIPID: os.Getpid(), Stages: p.stages(), Tag: p.lay.tag}
 }
 
 func (p *pipeline) stop() {

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -126,10 +128,59 @@ func TestTruthIsComplete(t *testing.T) {
 // leftover asserts that no segment of the run stays.
 func leftover(t *testing.T, s *session) {
 	t.Helper()
-	for _, pattern := range []string{"psm_" + s.top.Prefix + "????????", "*req-*"} {
-		if left, _ := filepath.Glob("/dev/shm/" + pattern); len(left) > 0 {
-			t.Errorf("segments left: %v", left)
-		}
+	if left, _ := filepath.Glob("/dev/shm/*" + s.tag + "*"); s.tag == "" || len(left) > 0 {
+		t.Errorf("tag %q: segments left: %v", s.tag, left)
+	}
+}
+
+// Two runs of one seed, with the same ids at the same time: their segments are not the same, and the
+// end of one leaves those of the other.
+func TestTwoOfOneSeed(t *testing.T) {
+	args := []string{"--seed", "4", "--polled-edge"}
+	both := []*session{begin(t, args...), begin(t, args...)}
+	const n = 3
+	var audio [2]map[string]int
+	var group sync.WaitGroup
+	for k, s := range both {
+		audio[k] = map[string]int{}
+		group.Go(func() {
+			for i := range n * (1 + k) {
+				id := fmt.Sprintf("req-%d", i)
+				r := s.chat(id, nil)
+				if !r.done || r.failure != "" || r.chunks == 0 {
+					t.Errorf("reply of pipeline %d: %+v", k, r)
+				}
+				audio[k][id] = r.chunks
+			}
+			if k == 0 {
+				s.stop() // sweeps, while the other is at work
+			}
+		})
+	}
+	group.Wait()
+	for k, s := range both {
+		checkComplete(t, s, s.stop(), audio[k])
+		leftover(t, s)
+	}
+}
+
+// Stages in Python give their segments the names that those in C would.
+func TestPythonNamesSegmentsByRun(t *testing.T) {
+	implArgs(t, "python")
+	python, err := pythonInterpreter()
+	must(t, err)
+	top, err := Draw(4, "full")
+	must(t, err)
+	lay := &layout{top: top, faults: &Faults{}, tag: "0a1b2c", dir: t.TempDir()}
+	conf := filepath.Join(lay.dir, "conf")
+	must(t, lay.writeConf(top.Procs[1], conf))
+	const script = `import sys, types; sys.path.insert(0, "stagepy"); sys.dont_write_bytecode = True
+import conf, segments
+print(segments.name_of(conf.read(sys.argv[1]), types.SimpleNamespace(id="req-1", src=1), 7))`
+	out, err := exec.Command(python, "-c", script, conf).CombinedOutput()
+	must(t, err)
+	if got, want := strings.TrimSpace(string(out)), "req-1_"+top.Stages[1].Name+"_0a1b2c_7"; got != want {
+		t.Errorf("segment %q, want %q", got, want)
 	}
 }
 

@@ -43,6 +43,7 @@ type session struct {
 	t    *testing.T
 	url  string
 	pids []int
+	tag  string
 	top  *Topology
 	stop func() *truthFile
 }
@@ -82,6 +83,7 @@ func begin(t *testing.T, args ...string) *session {
 			Name string `json:"name"`
 			PIDs []int  `json:"pids"`
 		} `json:"stages"`
+		Tag string `json:"segment_tag"`
 	}
 	if err := json.NewDecoder(r).Decode(&a); err != nil {
 		cancel()
@@ -92,7 +94,7 @@ func begin(t *testing.T, args ...string) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &session{t: t, url: a.URL, pids: a.PIDs, top: top}
+	s := &session{t: t, url: a.URL, pids: a.PIDs, tag: a.Tag, top: top}
 	var stopped *truthFile
 	s.stop = func() *truthFile {
 		if stopped == nil {

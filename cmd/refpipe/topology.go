@@ -61,7 +61,7 @@ type DataPlane int
 const (
 	DataInline DataPlane = iota
 	DataAnon             // /dev/shm/psm_<hex>, referred to by the message, acknowledged
-	DataNamed            // /dev/shm/<request>_<from>_<part> with a lock file
+	DataNamed            // /dev/shm/<request>_<from>_<tag>_<part> with a lock file
 	DataPolled           // as DataNamed, but the receiver is not told and looks for it
 )
 
@@ -114,7 +114,6 @@ type Topology struct {
 	Seed      uint64  `json:"seed"`
 	Kind      string  `json:"kind"`
 	Pipeline  string  `json:"pipeline"` // directory of the sockets
-	Prefix    string  `json:"-"`        // of anonymous segments' names
 	Comm      string  `json:"comm"`
 	Socket    bool    `json:"pipe_is_socketpair"`
 	WrapIDs   bool    `json:"wrap_ids"` // chatcmpl-<id>-<8 hex> inside, as vLLM does
@@ -144,6 +143,14 @@ func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
 func between(r *rand.Rand, lo, hi int) int { return lo + r.IntN(hi-lo+1) }
 
+// drawTwo takes two numbers and returns the first: published figures name seeds, and what a seed means
+// depends on how many numbers are drawn.
+func drawTwo(r *rand.Rand) uint32 {
+	first := r.Uint32()
+	r.Uint32()
+	return first
+}
+
 // Draw makes the topology of a seed. Kind is full, merged (two stages share a
 // process) or small (ends at the thinker).
 func Draw(seed uint64, kind string) (*Topology, error) {
@@ -153,8 +160,7 @@ func Draw(seed uint64, kind string) (*Topology, error) {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
 	t := &Topology{
 		Seed: seed, Kind: kind,
-		Pipeline:  fmt.Sprintf("%s-%08x", pick(r, []string{"omni", "pipeline", "mm", "speech", "serve"}), r.Uint32()),
-		Prefix:    fmt.Sprintf("%04x", r.Uint32()&0xffff),
+		Pipeline:  fmt.Sprintf("%s-%08x", pick(r, []string{"omni", "pipeline", "mm", "speech", "serve"}), drawTwo(r)),
 		Comm:      pick(r, []string{"python", "worker", "engine", "stage", "pt_main_thread"}),
 		Socket:    r.IntN(2) == 0,
 		WrapIDs:   r.IntN(2) == 0,

@@ -26,10 +26,10 @@ the truth is opened.
   set apart  boundaries inside whose [lo, hi] a thread of the causal chain was runnable for 100 µs
 
 With --recorder, stamps that the truth does not have are skipped instead: an engine's own
-recorder does not stamp everything. With --within, visits and hops that did not happen wholly
-between the first and the last record are matched but not judged, nor is what the report lacks
-of requests that it marks as in flight at attach: for a recorder that was attached to an engine
-at work. What the report claims is always judged.
+recorder does not stamp everything. With --within, for a recorder that was attached to an engine
+at work, visits and hops that did not happen wholly between the first and the last record are
+matched but not judged, nor is what the report lacks of requests that it marks as in flight at
+attach: visits, hops, their times, inputs of joins. What the report claims is always judged.
 
 `
 

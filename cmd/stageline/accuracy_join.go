@@ -15,7 +15,9 @@ func (s *scorer) arrivals(tv *truthVisit, found *foundVisit, errs *errorSet) {
 			used[i] = true
 			at = s.inHand(&found.Inputs[i])
 		}
-		errs.boundary(at, a.NS, s.recorder)
+		if !s.lacks(at) {
+			errs.boundary(at, a.NS, s.recorder)
+		}
 	}
 }
 
@@ -90,11 +92,15 @@ func (s *scorer) join(tv *truthVisit, found *foundVisit) {
 	if len(from) < 2 {
 		return
 	}
+	lacking := found != nil && found.request.InFlight && s.noOtherInputs(found, from) && !s.sameInputs(found, from)
+	if lacking && s.excused {
+		return
+	}
 	s.joins++
 	switch {
 	case found == nil:
 		s.wrongJoin(tv, "the visit is missed")
-	case found.request.InFlight && s.noOtherInputs(found, from) && !s.sameInputs(found, from):
+	case lacking:
 		// What came in before the attach was not seen, and the report says so of the request.
 		s.unknownLast++
 		s.example("joins unknown", "%s at %s: in flight at attach", tv.Request, tv.Stage)

@@ -107,7 +107,7 @@ type AccuracyCounts struct {
 	Segments       int            `json:"segments_beside_messages"` // of the report: at most one for each message of the truth
 	HopsCounted    int            `json:"hops_known_by_count"`      // of the report: messages that the truth counts by type and has no stamps for
 	HopsOutside    int            `json:"hops_outside_truth"`       // of the report, to or from a process truth does not know
-	OutsideSpan    int            `json:"outside_span"`             // of the truth: visits and hops not wholly inside the recording, not judged (--within)
+	OutsideSpan    int            `json:"outside_span"`             // of the truth: visits and hops not judged (--within): not wholly inside the recording, or lacking of a request in flight at attach
 	Joins          int            `json:"joins"`                    // truth's visits with two or more upstreams outside their process
 }
 
@@ -169,6 +169,7 @@ type scorer struct {
 	missedVisits, missedHops  int
 	memoryShown               int
 	outsideSpan               int
+	excused                   bool // what the report lacks of the request at hand is not judged; see underWay
 	joins, wrong, unknownLast int
 	stages                    map[string]*stageSet
 	examples                  map[string][]string
@@ -223,14 +224,15 @@ func (s *scorer) stage(name string) *stageSet {
 }
 
 func (s *scorer) visit(tv *truthVisit) {
-	if tv.outside {
+	found := s.m.visits[tv]
+	s.excused = s.m.underWay(tv.Request)
+	if tv.outside || found == nil && s.excused {
 		s.outsideSpan++
 		return
 	}
 	st := s.stage(tv.Stage)
 	s.visits++
 	st.visits++
-	found := s.m.visits[tv]
 	var v correlate.Visit // a missed visit is one in which everything is unknown
 	if found == nil {
 		s.missedVisits++
@@ -243,7 +245,9 @@ func (s *scorer) visit(tv *truthVisit) {
 	s.boundary(v.Ready, tv.Ready, &s.ready, &st.ready)
 	s.boundary(v.Start, tv.Start, &s.start, &st.start)
 	s.boundary(v.Finish, tv.Finish, &s.finish, &st.finish)
-	st.departure.boundary(v.Departure, tv.Departure, s.recorder)
+	if !s.lacks(v.Departure) {
+		st.departure.boundary(v.Departure, tv.Departure, s.recorder)
+	}
 	s.arrivals(tv, found, &st.arrivals)
 	s.join(tv, found)
 }
@@ -264,7 +268,7 @@ func timingOf(p correlate.Point) correlate.Timing {
 
 // boundary scores one of ready, start and finish.
 func (s *scorer) boundary(p correlate.Point, truth *int64, sets ...*errorSet) {
-	if truth == nil && s.recorder {
+	if truth == nil && s.recorder || s.lacks(p) {
 		return
 	}
 	s.boundaries++
@@ -287,6 +291,9 @@ func (s *scorer) boundary(p correlate.Point, truth *int64, sets ...*errorSet) {
 	}
 }
 
+// lacks: the report does not say when, of a request whose gaps are not judged.
+func (s *scorer) lacks(p correlate.Point) bool { return p.NS == nil && s.excused }
+
 func covers(p correlate.Point, truth int64) bool {
 	switch timingOf(p) {
 	case correlate.TimingSeen:
@@ -306,7 +313,8 @@ func (s *scorer) oneHop(th *truthHop) {
 		}
 		return
 	}
-	if th.outside || found == nil && s.m.underWay(th.Request) {
+	s.excused = s.m.underWay(th.Request)
+	if th.outside || found == nil && s.excused {
 		s.outsideSpan++
 		return
 	}
@@ -323,7 +331,7 @@ func (s *scorer) oneHop(th *truthHop) {
 		p     correlate.Point
 		truth *int64
 	}{{h.Send, th.Send}, {h.Recv, th.Recv}} {
-		if end.truth == nil && s.recorder {
+		if end.truth == nil && s.recorder || s.lacks(end.p) {
 			continue
 		}
 		s.hopTiming[timingOf(end.p)]++

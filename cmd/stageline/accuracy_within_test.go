@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"testing"
+
+	"github.com/stageline/stageline/correlate"
 )
 
 // With --within, what a report lacks of a request that it marks as in flight at attach is not
@@ -37,5 +39,46 @@ func TestAccuracyWithin(t *testing.T) {
 				t.Errorf("missed and invented %s, want %s: %v", got, want, a.Examples)
 			}
 		})
+	}
+}
+
+// One rule for all that a report can lack: of a request in flight at attach it is not judged with
+// --within, and it is otherwise.
+func TestAccuracyWithinLacks(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lack func(q *correlate.RequestTimeline)
+		want string // visits and hops missed, joins wrong and unknown; times missing: hops, ready, start, finish, arrivals, departures
+	}{
+		{"a visit", func(q *correlate.RequestTimeline) { q.Visits = append(q.Visits[:1:1], q.Visits[2]) }, "1 0 0 0; 0 1 1 1 1 1"},
+		{"a hop's receive", func(q *correlate.RequestTimeline) { q.Hops[0].Recv = correlate.Point{} }, "0 0 0 0; 1 0 0 0 0 0"},
+		{"ready, start and finish", func(q *correlate.RequestTimeline) {
+			v := &q.Visits[1]
+			v.Ready, v.Start, v.Finish = correlate.Point{}, correlate.Point{}, correlate.Point{}
+		}, "0 0 0 0; 0 1 1 1 0 0"},
+		{"a departure", func(q *correlate.RequestTimeline) { q.Visits[2].Departure = correlate.Point{} }, "0 0 0 0; 0 0 0 0 0 1"},
+		{"an arrival", func(q *correlate.RequestTimeline) { q.Visits[1].Inputs[0].At = correlate.Point{} }, "0 0 0 0; 0 0 0 0 1 0"},
+		{"an input of a join", func(q *correlate.RequestTimeline) { q.Visits[2].Inputs = q.Visits[2].Inputs[:1] }, "0 0 0 1; 0 0 0 0 1 0"},
+	} {
+		for _, within := range []bool{false, true} {
+			tr, d := truthFrom(t, truthOne), perfect()
+			d.Requests[0].InFlight = true
+			c.lack(&d.Requests[0])
+			want := c.want
+			if within {
+				tr.within(0, 1<<62)
+				want = "0 0 0 0; 0 0 0 0 0 0"
+			}
+			a := score(match(d, tr), "", false)
+			f, arrivals, departures := &a.Figures, 0, 0
+			for _, s := range a.Stages {
+				arrivals, departures = arrivals+s.Arrivals.Missing, departures+s.Departure.Missing
+			}
+			got := fmt.Sprintf("%d %d %d %d; %d %d %d %d %d %d", a.Counts.VisitsMissed, f.HopsMissed, f.JoinsWrong, f.JoinsUnknown,
+				f.Hop.Missing, f.Ready.Missing, f.Start.Missing, f.Finish.Missing, arrivals, departures)
+			if got != want {
+				t.Errorf("%s, within %v: %s, want %s: %v", c.name, within, got, want, a.Examples)
+			}
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/stageline/stageline/collector/run"
 	"github.com/stageline/stageline/correlate"
@@ -51,6 +52,28 @@ func timelineOf(r *run.Run, o correlate.Options) (*correlate.Result, error) {
 	return t.Finish(), nil
 }
 
+// partialFile is the result that is being written, to be removed when a signal ends the command.
+type partialFile struct {
+	mu   sync.Mutex
+	path string // "": none
+}
+
+var partial partialFile
+
+func (p *partialFile) set(path string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.path = path
+}
+
+func (p *partialFile) remove() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.path != "" {
+		os.Remove(p.path)
+	}
+}
+
 // writeFile writes a result to a file, or to stdout when path is empty. A file appears whole or not
 // at all.
 func writeFile(path string, stdout io.Writer, write func(io.Writer) error) error {
@@ -65,6 +88,8 @@ func writeFile(path string, stdout io.Writer, write func(io.Writer) error) error
 	if err != nil {
 		return fmt.Errorf("create result: %w", err)
 	}
+	partial.set(tmp)
+	defer partial.set("")
 	if err := errors.Join(write(f), f.Close()); err != nil {
 		os.Remove(tmp)
 		return err

@@ -78,6 +78,9 @@ func (o *loadOptions) runCertify(ctx context.Context, cfg loadgen.Config, server
 		cfg.N = cfg.Concurrency * max(1, int(lasts/max(length, time.Millisecond)))
 	}
 	cfg.Duration = 0 // a number, so that the plan has a list
+	if _, err := loadgen.Certifiable(cfg, *o.truth); err != nil {
+		return usagef("%w", err)
+	}
 	makeRoom()
 	c, err := certify(ctx, certifyOptions{load: cfg, truth: *o.truth, server: server})
 	if err != nil {

@@ -47,7 +47,7 @@ func startPipeline(ctx context.Context, o *demoOptions, truthPath string) (_ *pi
 	if p.log, err = os.Create(filepath.Join(o.dir, "refpipe.log")); err != nil {
 		return nil, fmt.Errorf("create the pipeline's log: %w", err)
 	}
-	args := []string{"-seed", strconv.FormatUint(o.seed, 10), "-impl", o.impl, "-dir", p.work, "-truth", truthPath}
+	args := []string{"-seed", strconv.FormatUint(o.seed, 10), "-impl", o.impl, "-dir", p.work, "-truth", truthPath, "-exit-on-eof"}
 	for _, s := range o.slow {
 		args = append(args, "-slow", slowWith(s))
 	}
@@ -63,6 +63,10 @@ func startPipeline(ctx context.Context, o *demoOptions, truthPath string) (_ *pi
 	cmd.WaitDelay = stopGrace
 	// A group of its own: an interrupt from the terminal comes to it from here, in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// Held open while this process lives: killed, it takes the pipeline with it.
+	if _, err := cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("create the pipeline's input: %w", err)
+	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("create the pipeline's output: %w", err)

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stageline/stageline/collector/run"
@@ -98,7 +101,8 @@ func TestLiveDiscoveryWithoutIDs(t *testing.T) {
 }
 
 // Attached while 8 requests are in flight: what came later is complete, what was under way is
-// graded down, and nothing is claimed that the truth does not have.
+// graded down, and nothing is claimed that the truth does not have. One stage stands still until the
+// probes are on, so that however long that takes some requests are in flight all the while.
 func TestLiveAttachInFlight(t *testing.T) {
 	needLive(t)
 	dir := workDir(t)
@@ -106,8 +110,11 @@ func TestLiveAttachInFlight(t *testing.T) {
 	l := &chatLoad{url: e.URL, n: 80, id: func(i int) string { return fmt.Sprintf("mid-%06d", i) }}
 	l.start(t.Context(), 8)
 	l.await(t, 12)
+	held := int(e.stage(t, "llm").PIDs[0])
+	sendSignal(t, held, syscall.SIGSTOP)
 	r := startRecord(t, "-p", e.pids(), "-o", filepath.Join(dir, "run"))
 	attached := run.Mono()
+	sendSignal(t, held, syscall.SIGCONT)
 	l.finish(t)
 	r.interrupt(t).want(t, exitOK)
 	e.stop(t)
@@ -123,6 +130,10 @@ func TestLiveAttachInFlight(t *testing.T) {
 		t.Errorf("of requests in flight at attach %d hops and %d visits are invented", len(m.hopsInvented), len(m.visitsInvented))
 	}
 	wrongInputs(t, m)
+	_, all := compareSome(doc, tr, allOf(tr))
+	for _, s := range misplaced(all) {
+		t.Error(s)
+	}
 	under := l.ids(func(sent, end int64) bool { return sent < doc.FromNS && end > doc.FromNS })
 	if len(under) < 7 {
 		t.Fatalf("%d requests were in flight at attach, want 7 or 8: the test does not test", len(under))
@@ -152,8 +163,7 @@ func TestLiveAttachInFlight(t *testing.T) {
 	}
 }
 
-// wrongInputs fails for each input of a matched visit that the truth's visit did not have, and for
-// each seen hop that is not where the truth puts it.
+// wrongInputs fails for each input of a matched visit that the truth's visit did not have.
 func wrongInputs(t *testing.T, m *matching) {
 	t.Helper()
 	for tv, v := range m.visits {
@@ -167,17 +177,72 @@ func wrongInputs(t *testing.T, m *matching) {
 			}
 		}
 	}
+}
+
+// seenEnd is one end of a hop of the truth and where the report says that it was seen.
+type seenEnd struct {
+	truth, ns int64
+	hop       *truthHop
+}
+
+// misplaced lists the seen ends of hops that were paired with another message's. Between two
+// processes one thread sends and one receives, and the pipeline stamps before it calls write and after
+// read has returned: a send is seen after its own stamp and before that of the next write, a receive
+// before its own stamp and after that of the read before. However late a thread gets to run between
+// its call and its stamp, this holds.
+func misplaced(m *matching) []string {
+	type channel struct {
+		from, to uint32
+		send     bool
+	}
+	ends := map[channel][]seenEnd{}
 	for th, h := range m.hops {
-		for _, end := range []struct {
-			p     correlate.Point
-			truth *int64
-		}{{h.Send, th.Send}, {h.Recv, th.Recv}} {
-			if end.p.Timing == correlate.TimingSeen && (*end.p.NS-*end.truth > wrongNS || *end.truth-*end.p.NS > wrongNS) {
-				t.Errorf("%s: hop %s → %s %s is seen %d µs from the truth", th.Request, th.From, th.To, th.Type, (*end.p.NS-*end.truth)/1000)
+		if h.Send.Timing == correlate.TimingSeen {
+			k := channel{h.FromTGID, h.ToTGID, true}
+			ends[k] = append(ends[k], seenEnd{*th.Send, *h.Send.NS, th})
+		}
+		if h.Recv.Timing == correlate.TimingSeen {
+			// As a send, with time running backwards.
+			k := channel{h.FromTGID, h.ToTGID, false}
+			ends[k] = append(ends[k], seenEnd{-*th.Recv, -*h.Recv.NS, th})
+		}
+	}
+	var out []string
+	for k, l := range ends {
+		slices.SortFunc(l, func(a, b seenEnd) int { return cmp.Compare(a.truth, b.truth) })
+		for i, e := range l {
+			late := slices.IndexFunc(l[i:], func(x seenEnd) bool { return x.ns != e.ns }) // the first of another call
+			if e.ns < e.truth || late > 0 && e.ns > l[i+late].truth {
+				out = append(out, fmt.Sprintf("%s: hop %s → %s %s (send %v) is seen %d µs after its stamp, at another message's place", e.hop.Request, e.hop.From, e.hop.To, e.hop.Type, k.send, (e.ns-e.truth)/1000))
 			}
 		}
 	}
+	return out
 }
 
-// wrongNS tells a wrong pairing from a late stamp on a loaded machine.
-const wrongNS = 5e6
+// Late stamps and messages that share a call are no misplacement; a swap and a shift are.
+func TestMisplaced(t *testing.T) {
+	truth := []int64{100, 200, 300, 400}
+	for _, c := range []struct {
+		name string
+		send []int64
+		want int
+	}{
+		{"in place", []int64{101, 201, 301, 401}, 0},
+		{"late stamps before, as if the thread lost the CPU", []int64{199, 299, 399, 9000}, 0},
+		{"two in one call", []int64{101, 301, 301, 401}, 0},
+		{"before its stamp", []int64{99, 201, 301, 401}, 1},
+		{"two swapped", []int64{101, 301, 201, 401}, 2},
+		{"each one later", []int64{201, 301, 401, 501}, 3},
+	} {
+		m := &matching{hops: map[*truthHop]*foundHop{}}
+		for i, at := range truth {
+			recv, back := 10000-at, 10000-c.send[i] // the same, mirrored
+			h := &correlate.Hop{FromTGID: 1, ToTGID: 2, Send: seen(c.send[i]), Recv: seen(back)}
+			m.hops[&truthHop{Send: &at, Recv: &recv}] = &foundHop{nil, h}
+		}
+		if got := misplaced(m); len(got) != 2*c.want {
+			t.Errorf("%s: %v, want %d of each end", c.name, got, c.want)
+		}
+	}
+}

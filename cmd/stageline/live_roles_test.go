@@ -18,7 +18,14 @@ import (
 const liveRole = "STAGELINE_LIVE_ROLE"
 
 var liveRoles = map[string]func(){
-	"quoting": beQuoting, "keeper": beKeeper, "worker": beWorker, "mock": beMock, "load": beLoad,
+	"quoting": beQuoting, "keeper": beKeeper, "worker": beWorker, "mock": beMock, "load": beLoad, "command": beCaught,
+}
+
+// beCaught is the command itself; it writes one byte once signals are caught.
+func beCaught() {
+	ctx := catchSignals()
+	fmt.Print("x")
+	os.Exit(dispatch(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // beQuoting is an engine whose replies and errors repeat what the request said. It prints its URL.

@@ -198,6 +198,18 @@ func (e *liveEngine) stop(t *testing.T) {
 
 func (e *liveEngine) pids() string { return pidList(e.PIDs...) }
 
+// stage is one of the engine's, by name.
+func (e *liveEngine) stage(t *testing.T, name string) truthStage {
+	t.Helper()
+	for _, s := range e.Stages {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("the pipeline has no stage %s: %v", name, e.Stages)
+	return truthStage{}
+}
+
 // pidList writes PIDs as -p takes them.
 func pidList(pids ...int) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(pids), " ", ","), "[]")

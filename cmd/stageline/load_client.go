@@ -49,6 +49,9 @@ func clientFlags(fs *pflag.FlagSet) func(*loadgen.Config) error {
 	fs.StringVar(&zero, "slo-from", "plan", "where the SLO's times count from: plan (where there is one) or send")
 	return func(c *loadgen.Config) error {
 		var err error
+		if k.Playable < 1 { // to the client, 0 is a number that was not given
+			return fmt.Errorf("--playable-samples %d: want at least 1", k.Playable)
+		}
 		if ca != "" {
 			if k.CA, err = os.ReadFile(ca); err != nil {
 				return fmt.Errorf("read certificates: %w", err)

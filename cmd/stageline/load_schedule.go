@@ -29,6 +29,9 @@ func scheduleFlags(fs *pflag.FlagSet, c *loadgen.Config) func() error {
 	return func() error {
 		c.Arrival = loadgen.Arrival(arrival)
 		c.ShapeCycle = repeat
+		if c.ReplaySpeed == 0 { // to the plan, 0 is a speed that was not given
+			return fmt.Errorf("--replay-speed 0: want a factor above 0")
+		}
 		var err error
 		if rates != "" {
 			if c.Shape, err = loadgen.ParseShape(rates); err != nil {

@@ -122,6 +122,10 @@ func TestLoadRefuses(t *testing.T) {
 		{[]string{"-u", "http://127.0.0.1:1", "-n", "2", "--turn-gap", "1s"}, "give a number of turns", true},
 		{[]string{"-u", "http://127.0.0.1:1", "-n", "2", "--turns", "0"}, "want at least 1", true},
 		{[]string{"-u", "http://127.0.0.1:1", "-n", "2", "--replay-speed", "2"}, "give the trace", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "2", "--replay-speed", "0"}, "above 0", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "2", "--playable-samples", "0"}, "at least 1", true},
+		{[]string{"-u", "http://127.0.0.1:1", "-n", "2", "--playable-samples", "-1"}, "at least 1", true},
+		{[]string{"--certify", "-c", "1", "-n", "10000000"}, "kept in memory", true},
 	} {
 		err := runLoad(t.Context(), tc.args, io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), tc.want) || (exitCode(err) == exitUsage) != tc.usage {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"syscall"
@@ -24,36 +25,47 @@ import (
 type command struct {
 	name    string
 	oneLine string
+	orderly bool // ends its work by itself when the context does; any other is ended where it is
 	run     func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 }
 
 var commands = []command{
-	{"doctor", "what this host allows, and how to mend what is missing", runDoctor},
-	{"ps", "engines found, their processes and stages", runPS},
-	{"record", "attach to running processes and record them", runRecord},
-	{"profile", "record while sending a load, then report", runProfile},
-	{"load", "send a planned load and record its times", runLoad},
-	{"overhead", "what recording costs an engine: loads with and without it, and with other tools, in blocks", runOverhead},
-	{"report", "bottleneck verdict, stages, hops, joins, requests and losses of a run", runReport},
-	{"export", "the timeline of a run for ui.perfetto.dev", runExport},
-	{"open", "show the timeline of a run in ui.perfetto.dev", runOpen},
-	{"dump", "the records of a run, one JSON object a line", runDump},
-	{"seal", "complete a run and list its hashes", runSeal},
-	{"demo", "reference pipeline, load, recording, report and accuracy in one go", runDemo},
-	{"accuracy", "compare a report with the truth that an engine logged itself", runAccuracy},
+	{"doctor", "what this host allows, and how to mend what is missing", false, runDoctor},
+	{"ps", "engines found, their processes and stages", false, runPS},
+	{"record", "attach to running processes and record them", true, runRecord},
+	{"profile", "record while sending a load, then report", true, runProfile},
+	{"load", "send a planned load and record its times", true, runLoad},
+	{"overhead", "what recording costs an engine: loads with and without it, and with other tools, in blocks", true, runOverhead},
+	{"report", "bottleneck verdict, stages, hops, joins, requests and losses of a run", false, runReport},
+	{"export", "the timeline of a run for ui.perfetto.dev", false, runExport},
+	{"open", "show the timeline of a run in ui.perfetto.dev", true, runOpen},
+	{"dump", "the records of a run, one JSON object a line", false, runDump},
+	{"seal", "complete a run and list its hashes", false, runSeal},
+	{"demo", "reference pipeline, load, recording, report and accuracy in one go", true, runDemo},
+	{"accuracy", "compare a report with the truth that an engine logged itself", false, runAccuracy},
 }
 
 // unlisted are commands that other commands and scripts use.
 var unlisted = []command{
-	{"mock", "server of known times, to certify load generators", runMock},
+	{"mock", "server of known times, to certify load generators", true, runMock},
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+func main() { os.Exit(dispatch(catchSignals(), os.Args[1:], os.Stdout, os.Stderr)) }
+
+// catchSignals returns a context that ends with the first signal that asks this process to end.
+func catchSignals() context.Context {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	// Where nobody reads any more, as behind | head, a write fails instead of ending this process: a
+	// recording and a load are completed first. Not Ignore, which programs started here would inherit.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	// The first signal ends the work in order; with the handler gone, a later one kills. Not at once:
 	// timeout(1) and some shells send the first to the process and to its group.
 	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
-	os.Exit(dispatch(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	return ctx
 }
 
 // dispatch runs one command line and returns its exit code.
@@ -74,12 +86,34 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 		fmt.Fprintf(stderr, "stageline: no subcommand %.40q; `stageline help` lists them\n", args[0])
 		return exitUsage
 	}
+	if !c.orderly {
+		defer endWith(ctx, c.name, stderr)()
+	}
 	err := c.run(ctx, args[1:], stdout, stderr)
 	if err == nil || errors.Is(err, pflag.ErrHelp) {
 		return exitOK
 	}
+	if isUnread(err) {
+		signal.Reset(syscall.SIGPIPE)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGPIPE) // quietly, as any program in a pipe
+	}
 	fmt.Fprintf(stderr, "stageline %s: %v\n", c.name, err)
 	return exitCode(err)
+}
+
+// endWith ends this process as soon as ctx does, until the returned function is called.
+func endWith(ctx context.Context, name string, stderr io.Writer) (leave func() bool) {
+	return context.AfterFunc(ctx, func() {
+		partial.remove()
+		fmt.Fprintf(stderr, "stageline %s: stopped: %v\n", name, context.Cause(ctx))
+		os.Exit(exitError)
+	})
+}
+
+// isUnread: the reader of the results has gone.
+func isUnread(err error) bool {
+	var p *fs.PathError
+	return errors.Is(err, syscall.EPIPE) && errors.As(err, &p) && p.Path == os.Stdout.Name()
 }
 
 func find(name string) *command {

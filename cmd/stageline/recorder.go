@@ -79,6 +79,10 @@ func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
 	r := &recorder{opts: o, procs: map[uint32]*run.Proc{}, fresh: map[uint32]int64{},
 		mapped: map[uint32]bool{}, stale: map[uint32]bool{}, warned: map[string]bool{}, done: make(chan error, 1)}
 	defer func() {
+		if err != nil && r.w != nil {
+			r.w.Discard()
+			r.w = nil
+		}
 		if err != nil {
 			r.release()
 		}

@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
@@ -86,8 +87,8 @@ func (f *findings) hooks() {
 	}
 	f.try("hook sk_data_ready", false, func() error { return tryHook(rawHook("sk_data_ready")) }, "tp_btf; tells when data became readable", "Linux 6.3 or newer has it; without it that time is unknown")
 	f.add("queued bytes of unix sockets", false, haveField("unix_sock", "inq_len"), "unix_sock.inq_len; aligns channels that were open before attach", "Linux 6.17 or newer has it; elsewhere the buffers of a queue are added up, 16 at most")
-	f.try("uprobes", false, func() error { return tryUprobe(false) }, "for CUDA calls and user spans", "needs CONFIG_UPROBES")
-	f.try("uprobe multi", false, func() error { return tryUprobe(true) }, "many uprobes at once", "Linux 6.6 or newer has it")
+	f.try("uprobes", false, func() error { return tryUprobe(ownProgram, false) }, "for CUDA calls and user spans", "needs CONFIG_UPROBES")
+	f.try("uprobe multi", false, func() error { return tryUprobe(ownProgram, true) }, "many uprobes at once", "Linux 6.6 or newer has it")
 	f.try("fentry", false, func() error {
 		return tryHook(&ebpf.ProgramSpec{Name: "sl_probe", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceFEntry, AttachTo: "vfs_read", License: "GPL"})
 	}, "not used", "not needed: nothing uses it")
@@ -174,7 +175,31 @@ func trivial(attach ebpf.AttachType) (*ebpf.Program, error) {
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
 }
 
-func tryUprobe(multi bool) error {
+const ownProgram = "/proc/self/exe"
+
+// entryOffset is where in an executable its first instruction is. Unlike a symbol it is there when the
+// executable was stripped.
+func entryOffset(path string) (uint64, error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("read executable %s: %w", path, err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && f.Entry >= p.Vaddr && f.Entry-p.Vaddr < p.Filesz {
+			return f.Entry - p.Vaddr + p.Off, nil
+		}
+	}
+	return 0, fmt.Errorf("executable %s has no first instruction", path)
+}
+
+// tryUprobe puts a program on the first instruction of an executable and takes it off again. A process
+// that runs is past it.
+func tryUprobe(path string, multi bool) error {
+	at, err := entryOffset(path)
+	if err != nil {
+		return err
+	}
 	attach := ebpf.AttachNone
 	if multi {
 		attach = ebpf.AttachTraceUprobeMulti
@@ -184,15 +209,15 @@ func tryUprobe(multi bool) error {
 		return fmt.Errorf("load: %w", err)
 	}
 	defer p.Close()
-	exe, err := link.OpenExecutable("/proc/self/exe")
+	exe, err := link.OpenExecutable(path)
 	if err != nil {
-		return fmt.Errorf("open own executable: %w", err)
+		return fmt.Errorf("open executable %s: %w", path, err)
 	}
 	var l link.Link
 	if multi {
-		l, err = exe.UprobeMulti([]string{"main.main"}, p, nil)
+		l, err = exe.UprobeMulti(nil, p, &link.UprobeMultiOptions{Addresses: []uint64{at}})
 	} else {
-		l, err = exe.Uprobe("main.main", p, nil)
+		l, err = exe.Uprobe("", p, &link.UprobeOptions{Address: at})
 	}
 	if err != nil {
 		return fmt.Errorf("attach: %w", err)

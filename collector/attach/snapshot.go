@@ -38,6 +38,9 @@ func (e *NoProcess) Unwrap() error { return e.Err }
 // errExited is the reason for a process of which only the entry is left until its parent asks.
 var errExited = errors.New("it has exited, and its parent has not yet taken note")
 
+// errKernelThread is the reason for a thread that has no program and makes no system call.
+var errKernelThread = errors.New("it is a thread of the kernel, which makes no system calls")
+
 // Held is what the descriptors of a process say beside its sockets.
 type Held struct {
 	IOUring    bool // it can send and receive without a system call
@@ -98,6 +101,9 @@ func identify(dir string, pid uint32) (*run.Proc, error) {
 	if exited(stat) {
 		return nil, fmt.Errorf("process %d cannot be recorded: %w", pid, errExited)
 	}
+	if kernelThread(stat) {
+		return nil, fmt.Errorf("process %d (%s) cannot be recorded: %w; name the processes of an engine", pid, p.Comm, errKernelThread)
+	}
 	if tgid, ns := statusIDs(dir); tgid != 0 {
 		if tgid != pid {
 			return nil, fmt.Errorf("%d is a thread of process %d: name the process", pid, tgid)
@@ -141,6 +147,18 @@ func parseStat(b []byte, p *run.Proc) error {
 func exited(stat []byte) bool {
 	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	return len(f) > 17 && (f[0] == "Z" || f[0] == "X") && (f[17] == "0" || f[17] == "1")
+}
+
+// kernelThread tells by the flags of the task, of which this one is fixed in the user interface of
+// /proc/PID/stat (PF_KTHREAD).
+func kernelThread(stat []byte) bool {
+	const isKernelThread = 0x00200000
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(f) < 7 {
+		return false
+	}
+	flags, err := strconv.ParseUint(f[6], 10, 32)
+	return err == nil && flags&isKernelThread != 0
 }
 
 func statusIDs(dir string) (tgid, nspid uint32) {

@@ -125,3 +125,23 @@ func TestDescribeRefusesZombie(t *testing.T) {
 		}
 	}
 }
+
+// A thread of the kernel is told by its flags, whatever its name says.
+func TestKernelThread(t *testing.T) {
+	for line, want := range map[string]bool{
+		"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 5 0 0":       true,
+		"9 (a) S 1) S 2 0 0 0 -1 69238880 0 0 0 0 0 0 0 0 -20 0 1 0 5 0 0":       true,
+		"700 ([kworker/0:1]) S 1 700 700 0 -1 4194560 90 0 0 0 0 0 0 0 20 0 1 0": false,
+		"700 (short) S": false,
+	} {
+		if got := kernelThread([]byte(line)); got != want {
+			t.Errorf("%s: %v", line, got)
+		}
+	}
+	if comm, err := os.ReadFile("/proc/2/comm"); err != nil || string(comm) != "kthreadd\n" {
+		t.Skip("PID 2 is not the kernel's here: in a PID namespace")
+	}
+	if err := Exists(2); !errors.Is(err, errKernelThread) {
+		t.Errorf("PID 2: %v", err)
+	}
+}

@@ -3,6 +3,7 @@ package attach
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -40,11 +41,15 @@ func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes [
 		}
 	}
 	// A child forked before its parent became a target is found by looking again, until a look finds
-	// nothing new.
+	// nothing new. A recorder that was started by a target is none: its records would make records.
+	own := uint32(os.Getpid())
 	for known := 0; follow && known < len(order); {
 		known = len(order)
 		for _, pid := range pids {
 			for _, c := range Children(pid) {
+				if c == own {
+					continue
+				}
 				if err := add(c, targetFollowed); err != nil {
 					return nil, nil, err
 				}

@@ -64,6 +64,7 @@ func checkName(name string) error {
 type directory struct {
 	path string
 	f    *os.File
+	made bool // was not there before this recording
 }
 
 func openDirectory(p string) (*directory, error) {

@@ -241,7 +241,11 @@ func lines[T any](d *directory, name string, each func(*T) error) error {
 		return err
 	}
 	defer f.Close()
-	in := bufio.NewReaderSize(f, 64<<10)
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	in := bufio.NewReaderSize(io.LimitReader(f, st.Size()), 64<<10) // a recorder may be adding to it
 	var line []byte
 	for n := 1; ; {
 		piece, err := in.ReadSlice('\n')
@@ -249,6 +253,8 @@ func lines[T any](d *directory, name string, each func(*T) error) error {
 		switch {
 		case err == bufio.ErrBufferFull && len(line) < maxLine:
 			continue
+		case err == bufio.ErrBufferFull:
+			return fmt.Errorf("read %s line %d: longer than %d bytes, which no run has", f.Name(), n, maxLine)
 		case err == io.EOF:
 			return nil
 		case err != nil:

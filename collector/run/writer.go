@@ -45,7 +45,8 @@ func Create(dir string, meta Metadata) (*Writer, error) {
 
 // create lets a test choose the segment size and drive the flushes.
 func create(dir string, meta Metadata, limit int64, tick <-chan time.Time) (w *Writer, err error) {
-	if err := makeDirectory(dir); err != nil {
+	made, err := makeDirectory(dir)
+	if err != nil {
 		return nil, err
 	}
 	d, err := openDirectory(dir)
@@ -60,6 +61,15 @@ func create(dir string, meta Metadata, limit int64, tick <-chan time.Time) (w *W
 	if err := d.lock(); err != nil {
 		return nil, err
 	}
+	if err := d.empty(); err != nil {
+		return nil, err
+	}
+	d.made = made
+	defer func() {
+		if err != nil {
+			d.unclaim()
+		}
+	}()
 	if err := d.claim(); err != nil {
 		return nil, err
 	}
@@ -86,25 +96,32 @@ func create(dir string, meta Metadata, limit int64, tick <-chan time.Time) (w *W
 	return w, nil
 }
 
-func makeDirectory(dir string) error {
+// makeDirectory tells whether the directory was not there before.
+func makeDirectory(dir string) (made bool, err error) {
 	if parent := filepath.Dir(filepath.Clean(dir)); parent != "." {
 		if err := os.MkdirAll(parent, 0o755); err != nil {
-			return fmt.Errorf("create run directory: %w", err)
+			return false, fmt.Errorf("create run directory: %w", err)
 		}
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("create run directory: %w", err)
+	err = os.Mkdir(dir, 0o700)
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return false, fmt.Errorf("create run directory: %w", err)
 	}
-	return nil
+	return err == nil, nil
 }
 
-// claim refuses a directory that holds anything, and lays out an empty one.
-func (d *directory) claim() error {
+// empty refuses a directory that holds anything.
+func (d *directory) empty() error {
 	if names, err := os.ReadDir(d.path); err != nil {
 		return fmt.Errorf("create run: %w", err)
 	} else if len(names) > 0 {
 		return fmt.Errorf("create run: %s is not empty (it has %s); a run is never overwritten, choose another directory", d.path, names[0].Name())
 	}
+	return nil
+}
+
+// claim lays out an empty directory.
+func (d *directory) claim() error {
 	if err := d.f.Chmod(0o700); err != nil {
 		return fmt.Errorf("create run: %w", err)
 	}
@@ -125,6 +142,31 @@ func (d *directory) claim() error {
 		return fmt.Errorf("create run: reserve %d bytes in %s: %w", reserveBytes, d.path, err)
 	}
 	return nil
+}
+
+// unclaim takes back what a run that never began has put into its directory, so that the same command
+// can be tried again.
+func (d *directory) unclaim() {
+	for _, name := range []string{fileReserve, FileMetadata, FileMetadata + suffixTemp, FileRequests, FileQuality, segmentName(0)} {
+		_ = d.remove(name)
+	}
+	_ = unix.Unlinkat(int(d.f.Fd()), dirKernel, unix.AT_REMOVEDIR)
+	if d.made {
+		_ = os.Remove(d.path) // only an empty directory goes
+	}
+}
+
+// Discard ends a recording that never began, and leaves nothing of it. A run of more than a moment is
+// not touched.
+func (w *Writer) Discard() error {
+	fd, err := unix.FcntlInt(w.dir.f.Fd(), unix.F_DUPFD_CLOEXEC, 0) // keeps the lock
+	if err != nil {
+		return errors.Join(err, w.Close())
+	}
+	d := &directory{path: w.dir.path, f: os.NewFile(uintptr(fd), w.dir.path), made: w.dir.made}
+	err = w.Close()
+	d.unclaim()
+	return errors.Join(err, d.close())
 }
 
 func (w *Writer) freeReserve() { _ = w.dir.remove(fileReserve) }

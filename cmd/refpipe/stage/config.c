@@ -75,7 +75,7 @@ static void scalar_line(const char *line)
 {
 	sscanf(line, "seed %lu", &conf.seed);
 	sscanf(line, "proc %d", &conf.proc);
-	sscanf(line, "prefix %15s", conf.prefix);
+	sscanf(line, "tag %15s", conf.tag);
 	sscanf(line, "comm %15s", conf.comm);
 	sscanf(line, "tcp %d", &conf.tcp_listen);
 	sscanf(line, "text %159s", conf.text_path);

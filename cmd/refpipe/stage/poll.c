@@ -56,7 +56,7 @@ static int take(struct poller *p, int *last)
 	m->from = p->from;
 	m->to = p->to;
 	m->chunk = p->chunk;
-	snprintf(m->shm, SHM_NAME_MAX, "%s_%s_%d", p->id, conf.stage[p->from].name, p->chunk);
+	shm_name(m, p->chunk);
 	if (shm_get(m, 1) != 0) {
 		msg_free(m);
 		return 0;

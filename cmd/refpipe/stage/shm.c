@@ -85,7 +85,7 @@ void shm_put_anon(struct msg *m, const uint8_t *p, size_t n)
 	int fd;
 	do {
 		uint64_t h = draw("segment", conf.proc, (int)counter++) ^ (uint64_t)now_ns();
-		snprintf(m->shm, SHM_NAME_MAX, "psm_%s%08x", conf.prefix, (unsigned)(h * 0x9e3779b97f4a7c15ULL >> 32));
+		snprintf(m->shm, SHM_NAME_MAX, "psm_%s%06x", conf.tag, (unsigned)(h * 0x9e3779b97f4a7c15ULL >> 40));
 		path_of(path, sizeof(path), m->shm);
 		fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	} while (fd < 0 && errno == EEXIST);
@@ -99,13 +99,18 @@ void shm_put_anon(struct msg *m, const uint8_t *p, size_t n)
 	close(fd);
 }
 
+void shm_name(struct msg *m, int part)
+{
+	snprintf(m->shm, SHM_NAME_MAX, "%s_%s_%s_%d", m->id, conf.stage[m->from].name, conf.tag, part);
+}
+
 void shm_put_named(struct msg *m, const uint8_t *p, size_t n)
 {
 	char path[2 * SHM_NAME_MAX], lock[2 * SHM_NAME_MAX];
 	int part = m->chunk < 0 ? 0 : m->chunk;
 	if (conf.stage[m->from].role == R_PREPROCESS) // a fan-out has one segment per target
 		part = m->to;
-	snprintf(m->shm, SHM_NAME_MAX, "%s_%s_%d", m->id, conf.stage[m->from].name, part);
+	shm_name(m, part);
 	path_of(path, sizeof(path), m->shm);
 	lock_path_of(lock, sizeof(lock), m->shm);
 	int lfd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);

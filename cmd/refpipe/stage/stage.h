@@ -143,7 +143,7 @@ struct stage_def {
 struct config {
 	uint64_t seed;
 	int proc, nstages, nedges;
-	char prefix[16];          // of anonymous segment names
+	char tag[16];             // in the names of this run's segments
 	char comm[16];
 	struct stage_def stage[MAX_STAGES];
 	struct edge edge[MAX_EDGES];
@@ -175,6 +175,7 @@ int io_all_connected(void);
 // ---- shared memory
 void shm_tracker(const char *verb, const char *name);
 void shm_put_anon(struct msg *m, const uint8_t *p, size_t n);
+void shm_name(struct msg *m, int part); // that of a named segment
 void shm_put_named(struct msg *m, const uint8_t *p, size_t n);
 int shm_get(struct msg *m, int named); // 0, or -1 when the segment is not there
 void shm_forget(const char *name);

@@ -43,6 +43,7 @@ class Conf:
     replica: int = 0
     tcp: int = 0
     text: str = ""
+    tag: str = ""                                 # in the names of this run's segments
     stall: int = 0
     repeat: int = 0
     drop: int = -1
@@ -99,8 +100,8 @@ def read(path):
             setattr(c, key, int(a[0]))
         elif key in ("kill", "slow"):
             setattr(c, key, tuple(int(x) for x in a))
-        elif key == "text":
-            c.text = a[0]
+        elif key in ("text", "tag"):
+            setattr(c, key, a[0])
         elif key == "stage":
             _stage(c, a)
         elif key == "service":

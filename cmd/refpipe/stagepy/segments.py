@@ -33,9 +33,13 @@ def _lock(name):
     return fd
 
 
+def name_of(c, m, part):
+    return f"{m.id}_{c.stages[m.src].name}_{c.tag}_{part}"
+
+
 def put_named(c, m):
     part = m.dst if c.stages[m.src].role == cf.PREPROCESS else max(m.chunk, 0)
-    m.shm = f"{m.id}_{c.stages[m.src].name}_{part}"
+    m.shm = name_of(c, m, part)
     lock = _lock(m.shm)
     seg = shared_memory.SharedMemory(name=m.shm, create=True, size=max(len(m.data), 1))
     m.size = seg.size

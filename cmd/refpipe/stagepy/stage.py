@@ -90,7 +90,7 @@ class Process:
         chunk, last = 0, False
         while not last:
             m = wire.Msg(wire.DATA, add.id, add.src, add.dst, chunk)
-            m.shm = f"{m.id}_{self.c.stages[m.src].name}_{chunk}"
+            m.shm = segments.name_of(self.c, m, chunk)
             if not segments.get_if_there(m):
                 await asyncio.sleep(POLL_S)
                 continue

@@ -10,6 +10,9 @@
 /* Drop this many records of 1000 at the ring, to test what a loss does to the result. */
 const volatile __u32 sl_debug_drop = 0;
 
+/* A power of two: user space is woken each time the ring has filled by so many bytes more. */
+const volatile __u64 sl_wake_bytes = 16 << 20;
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 64 << 20);
@@ -109,8 +112,23 @@ static __always_inline void count_loss(__u32 kind, __u32 reason, __u64 bytes)
 	c->last_ns = bpf_ktime_get_ns();
 }
 
-/* Fills the header and sends the record. False: it was lost, and counted. */
-static __always_inline bool emit(struct sl_hdr *h, __u32 kind, __u32 tgid, __u32 tid, __u64 size)
+/*
+ * A wake-up for each record would preempt the process under test: user space polls, at intervals in
+ * which a ring may fill. Two processors that cross the border together may both not see it: the
+ * poll, or the next border, makes up for that.
+ */
+static __always_inline __u64 wake_flag(__u64 size)
+{
+	__u64 used = bpf_ringbuf_query(&sl_events, BPF_RB_AVAIL_DATA);
+
+	return (used ^ (used + size)) & -sl_wake_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+}
+
+/*
+ * Fills the header and sends the record; now: user space is to look at it at once. False: it was
+ * lost, and counted.
+ */
+static __always_inline bool emit_at(struct sl_hdr *h, __u32 kind, __u32 tgid, __u32 tid, __u64 size, bool now)
 {
 	struct sl_count *c;
 
@@ -127,12 +145,16 @@ static __always_inline bool emit(struct sl_hdr *h, __u32 kind, __u32 tgid, __u32
 		count_loss(kind, SL_LOSS_DEBUG, size);
 		return false;
 	}
-	/* A wake-up for each record would preempt the process under test: user space polls. */
-	if (bpf_ringbuf_output(&sl_events, h, size, BPF_RB_NO_WAKEUP)) {
+	if (bpf_ringbuf_output(&sl_events, h, size, now ? BPF_RB_FORCE_WAKEUP : wake_flag(size))) {
 		count_loss(kind, SL_LOSS_RING, size);
 		return false;
 	}
 	return true;
+}
+
+static __always_inline bool emit(struct sl_hdr *h, __u32 kind, __u32 tgid, __u32 tid, __u64 size)
+{
+	return emit_at(h, kind, tgid, tid, size, false);
 }
 
 static __always_inline struct sl_task *task_ctx(struct task_struct *t)

@@ -314,6 +314,7 @@ const (
 	StagelineVarSlCaptureDefault = "sl_capture_default"
 	StagelineVarSlDebugDrop      = "sl_debug_drop"
 	StagelineVarSlFollow         = "sl_follow"
+	StagelineVarSlWakeBytes      = "sl_wake_bytes"
 	StagelineVarUnusedDir        = "unused_dir"
 	StagelineVarUnusedEndpoint   = "unused_endpoint"
 	StagelineVarUnusedIo         = "unused_io"
@@ -411,6 +412,7 @@ type StagelineVariableSpecs struct {
 	SlCaptureDefault *ebpf.VariableSpec `ebpf:"sl_capture_default"`
 	SlDebugDrop      *ebpf.VariableSpec `ebpf:"sl_debug_drop"`
 	SlFollow         *ebpf.VariableSpec `ebpf:"sl_follow"`
+	SlWakeBytes      *ebpf.VariableSpec `ebpf:"sl_wake_bytes"`
 	UnusedDir        *ebpf.VariableSpec `ebpf:"unused_dir"`
 	UnusedEndpoint   *ebpf.VariableSpec `ebpf:"unused_endpoint"`
 	UnusedIo         *ebpf.VariableSpec `ebpf:"unused_io"`
@@ -487,6 +489,7 @@ type StagelineVariables struct {
 	SlCaptureDefault *ebpf.Variable `ebpf:"sl_capture_default"`
 	SlDebugDrop      *ebpf.Variable `ebpf:"sl_debug_drop"`
 	SlFollow         *ebpf.Variable `ebpf:"sl_follow"`
+	SlWakeBytes      *ebpf.Variable `ebpf:"sl_wake_bytes"`
 	UnusedDir        *ebpf.Variable `ebpf:"unused_dir"`
 	UnusedEndpoint   *ebpf.Variable `ebpf:"unused_endpoint"`
 	UnusedIo         *ebpf.Variable `ebpf:"unused_io"`

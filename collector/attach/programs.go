@@ -135,6 +135,9 @@ func configure(spec *ebpf.CollectionSpec, o Options) error {
 		}
 		return nil
 	}
+	if err := set("sl_wake_bytes", uint64(spec.Maps["sl_events"].MaxEntries/4)); err != nil {
+		return err
+	}
 	if o.CaptureBytes != 0 {
 		if err := set("sl_capture_default", o.CaptureBytes); err != nil {
 			return err

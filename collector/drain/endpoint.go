@@ -81,8 +81,8 @@ func (d *Drain) endpoint(key bpf.StagelineSlEp, atNS int64) *endpoint {
 	if e, ok := d.eps[key]; ok {
 		return e
 	}
-	d.next++
-	e := &endpoint{id: d.next, key: key, votes: baseVotes{count: map[int64]uint32{}}}
+	d.lastID++
+	e := &endpoint{id: d.lastID, key: key, votes: baseVotes{count: map[int64]uint32{}}}
 	e.info = run.Endpoint{ID: e.id, Transport: run.Transport(key.Transport), Inode: key.Ino, FirstNS: atNS,
 		PosAbsolute: run.Transport(key.Transport) == run.TransportTCP}
 	d.eps[key] = e

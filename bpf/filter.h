@@ -25,14 +25,8 @@ struct {
 	__type(value, __u32);
 } sl_targets SEC(".maps");
 
-/*
- * One byte for each possible PID: the same set again. Every system call that may carry data, every
- * switch and every wake-up of the host asks it, and a look into a hash costs 40 ns.
- */
-struct sl_pids {
-	__u8 target[SL_PID_MAX];
-};
-
+/* The same set again. Every system call that may carry data, every switch and every wake-up of the
+ * host asks it, and a look into a hash costs 40 ns. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -88,7 +82,15 @@ static __always_inline bool is_target(__u32 tgid)
 	__u32 zero = 0;
 	struct sl_pids *p = bpf_map_lookup_elem(&sl_target_pids, &zero);
 
-	return p && p->target[tgid & (SL_PID_MAX - 1)];
+	return p && p->target[tgid & (SL_PID_MAX - 1)] && p->on; /* read for targets alone: free for others */
+}
+
+static __always_inline bool recording(void)
+{
+	__u32 zero = 0;
+	struct sl_pids *p = bpf_map_lookup_elem(&sl_target_pids, &zero);
+
+	return p && p->on;
 }
 
 static __always_inline void set_target(__u32 tgid, bool on)

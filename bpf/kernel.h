@@ -70,6 +70,7 @@ struct path {
 };
 
 struct file {
+	const void *f_op;
 	void *private_data;
 	struct inode *f_inode;
 	struct path f_path;

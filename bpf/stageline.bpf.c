@@ -120,10 +120,16 @@ out:
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sl_sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	if (is_target(prev->tgid))
-		switch_out(prev, preempt);
-	if (is_target(next->tgid))
-		switch_in(next);
+	bool out = is_target(prev->tgid), in = is_target(next->tgid);
+	__u64 now;
+
+	if (!out && !in)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (out)
+		switch_out(prev, preempt, now);
+	if (in)
+		switch_in(next, now);
 	return 0;
 }
 

@@ -142,7 +142,7 @@ func (r *recorder) openDrain() error {
 	o := &r.progs.Objs
 	var err error
 	r.d, err = drain.New(drain.Config{
-		Maps: drain.Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams},
+		Maps: drain.Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams, CaptureGen: o.SlCaptureGen},
 		Sink: recorderSink{r.w, r}, Rules: engine.GenericRules(), IDs: r.ids,
 		Describe: r.describe, Misses: r.progs.Misses, Tick: r.tick,
 	})

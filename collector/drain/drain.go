@@ -27,6 +27,7 @@ import (
 // Maps are the kernel side's maps that the drain reads and writes.
 type Maps struct {
 	Events, Losses, Sent, Capture, Streams *ebpf.Map
+	CaptureGen                             *ebpf.Variable // counts the changes of Capture
 }
 
 // Config of a Drain. All calls to Sink come from the goroutine that runs Run.
@@ -74,6 +75,8 @@ type Drain struct {
 	toAsk   []*endpoint // silent endpoints to be asked for, see held.go
 	askedNS int64       // when that list was made
 	born    bool        // a process was, since the last wait
+	gen     uint32      // of the capture table, as the programs know it
+	changed bool        // the table has, since then
 
 	io     run.IO
 	shm    run.Shm
@@ -99,6 +102,9 @@ func New(cfg Config) (*Drain, error) {
 		return nil, fmt.Errorf("wait for the ring buffer: %w", errors.Join(err, rd.Close()))
 	}
 	d := &Drain{cfg: cfg, rd: rd, wait: wait, eps: map[bpf.StagelineSlEp]*endpoint{}, byIno: map[uint64]*endpoint{}, held: wire.Budget{Max: heldBytes}}
+	if err := cfg.Maps.CaptureGen.Get(&d.gen); err != nil {
+		return nil, fmt.Errorf("read a variable of the kernel programs: %w", errors.Join(err, wait.Close(), rd.Close()))
+	}
 	d.startNS = run.Mono()
 	d.loss.init(cfg.Maps, d.startNS)
 	return d, nil
@@ -146,6 +152,7 @@ func (d *Drain) turn(keep bool) (done bool, err error) {
 	if err = d.empty(); keep {
 		done = d.housekeeping(run.Mono())
 	}
+	err = errors.Join(err, d.tellCapture())
 	d.stats.CPUNS += threadCPU() - from
 	return done, err
 }

@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -255,7 +256,20 @@ func (d *Drain) capture(e *endpoint) {
 	if err := d.cfg.Maps.Capture.Put(&e.key, &n); err != nil {
 		return // the map is full: the default stays, which captures more, not less
 	}
-	e.hint = want
+	e.hint, d.changed = want, true
+}
+
+// tellCapture lets the programs look into the table of captures again, for each stream once.
+func (d *Drain) tellCapture() error {
+	if !d.changed {
+		return nil
+	}
+	d.changed = false
+	d.gen++
+	if err := d.cfg.Maps.CaptureGen.Set(d.gen); err != nil {
+		return fmt.Errorf("tell the kernel programs what to capture: %w", err)
+	}
+	return nil
 }
 
 func (e *endpoint) tick(d *Drain, now int64) {

@@ -24,7 +24,7 @@ func ownDrain(t *testing.T) *Drain {
 	}
 	t.Cleanup(func() { progs.Close() })
 	o := &progs.Objs
-	d, err := New(Config{Maps: Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams},
+	d, err := New(Config{Maps: Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams, CaptureGen: o.SlCaptureGen},
 		Sink: nothing{}, Rules: &wire.Rules{Name: "test/0"}, IDs: wire.NewIDSet()})
 	if err != nil {
 		t.Fatal(err)

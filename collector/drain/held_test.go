@@ -12,13 +12,15 @@ import (
 	"github.com/stageline/stageline/collector/wire"
 )
 
-// ownDrain records this process, driven by the test.
-func ownDrain(t *testing.T) *Drain {
+// ownDrain records this process and its children, driven by the test.
+func ownDrain(t *testing.T) *Drain { return ownDrainOf(t, 0) }
+
+func ownDrainOf(t *testing.T, ringBytes uint32) *Drain {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: loads programs into the running kernel")
 	}
-	progs, err := attach.Load(attach.Options{})
+	progs, err := attach.Load(attach.Options{RingBytes: ringBytes})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@
 //
 // # When user space looks
 //
-// Every 100 ms, and when the programs wake it: when the ring has filled by another quarter
+// Every 100 ms, and when the programs wake it: when a quarter of the ring is full
 // (sl_wake_bytes), or a process is born. Waking up takes 0.1 ms of CPU with all that a Go program does
 // for it; at 10 ms that was more than half of what a recorder of a quiet engine took.
 //

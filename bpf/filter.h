@@ -10,8 +10,9 @@
 /* Drop this many records of 1000 at the ring, to test what a loss does to the result. */
 const volatile __u32 sl_debug_drop = 0;
 
-/* A power of two: user space is woken each time the ring has filled by so many bytes more. */
+/* So many bytes in the ring wake user space. */
 const volatile __u64 sl_wake_bytes = 16 << 20;
+#define WAKE_LOOK 64
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -116,14 +117,14 @@ static __always_inline void count_loss(__u32 kind, __u32 reason, __u64 bytes)
 
 /*
  * A wake-up for each record would preempt the process under test: user space polls, at intervals in
- * which a ring may fill. Two processors that cross the border together may both not see it: the
- * poll, or the next border, makes up for that.
+ * which a ring may fill. How full it is takes as long to ask as a look into a table: every WAKE_LOOK
+ * records of a class on a processor are enough.
  */
-static __always_inline __u64 wake_flag(__u64 size)
+static __always_inline __u64 wake_flag(__u64 nth)
 {
-	__u64 used = bpf_ringbuf_query(&sl_events, BPF_RB_AVAIL_DATA);
-
-	return (used ^ (used + size)) & -sl_wake_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+	if (nth % WAKE_LOOK || bpf_ringbuf_query(&sl_events, BPF_RB_AVAIL_DATA) < sl_wake_bytes)
+		return BPF_RB_NO_WAKEUP;
+	return BPF_RB_FORCE_WAKEUP;
 }
 
 /*
@@ -133,6 +134,7 @@ static __always_inline __u64 wake_flag(__u64 size)
 static __always_inline bool emit_at(struct sl_hdr *h, __u32 kind, __u32 tgid, __u32 tid, __u64 size, bool now)
 {
 	struct sl_count *c;
+	__u64 nth = 0;
 
 	h->kind = kind;
 	h->cpu = bpf_get_smp_processor_id();
@@ -141,13 +143,13 @@ static __always_inline bool emit_at(struct sl_hdr *h, __u32 kind, __u32 tgid, __
 	h->tid = tid;
 	c = bpf_map_lookup_elem(&sl_sent, &kind);
 	if (c)
-		__sync_fetch_and_add(&c->n, 1);
+		nth = __sync_fetch_and_add(&c->n, 1);
 	if (sl_debug_drop && kind != SL_KIND_ENDPOINT &&
 	    bpf_get_prandom_u32() % 1000 < sl_debug_drop) {
 		count_loss(kind, SL_LOSS_DEBUG, size);
 		return false;
 	}
-	if (bpf_ringbuf_output(&sl_events, h, size, now ? BPF_RB_FORCE_WAKEUP : wake_flag(size))) {
+	if (bpf_ringbuf_output(&sl_events, h, size, now ? BPF_RB_FORCE_WAKEUP : wake_flag(nth))) {
 		count_loss(kind, SL_LOSS_RING, size);
 		return false;
 	}

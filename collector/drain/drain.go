@@ -2,7 +2,7 @@
 // feeds captured bytes to the wire decoders, and accounts for every record that did not arrive.
 //
 // It polls, and seldom: a wake-up per record preempts the process under test, and waking up takes as
-// long as a hundred records. The programs wake it when the ring has filled by another quarter, so that
+// long as a hundred records. The programs wake it when a quarter of the ring is full, so that
 // no rate of records has to be foreseen, and when a process is born, whose command line may be gone
 // soon. It imports collector/wire, since bytes are decoded while recording and then forgotten.
 package drain

@@ -13,7 +13,7 @@ import (
 )
 
 // waiter waits for a moment, or for the kernel to say that the ring is to be looked at before: when
-// it has filled by another quarter, and when a process was born that may be gone soon. It waits as a
+// a quarter of it is full, and when a process was born that may be gone soon. It waits as a
 // goroutine waits for a connection; a thread of its own costs more to wake.
 type waiter struct {
 	f   *os.File

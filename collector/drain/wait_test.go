@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel wakes who waits when the ring has filled by another quarter and when a process is born;
+// The kernel wakes who waits when a quarter of the ring is full and when a process is born;
 // else the wait takes as long as it was told, or ends with its context.
 func TestWait(t *testing.T) {
-	const ring, record = 1 << 16, 96
-	d := ownDrain(t) // whose quarter a birth does not fill
+	const ring, record, look = 1 << 16, 96, 64 // look: WAKE_LOOK of the programs
+	d := ownDrain(t)                           // whose quarter a birth does not fill
 	long := func() time.Time { return time.Now().Add(time.Minute) }
 	wakes := func(why string, do func() error) {
 		t.Helper()
@@ -39,7 +39,7 @@ func TestWait(t *testing.T) {
 	defer unix.Close(event)
 	one := []byte{1, 0, 0, 0, 0, 0, 0, 0}
 	wakes("a quarter of the ring", func() error {
-		for range ring/4/record + 1 {
+		for range ring/4/record + 4*look {
 			if _, err := unix.Write(event, one); err != nil {
 				return err
 			}

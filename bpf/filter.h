@@ -26,8 +26,10 @@ struct {
 	__type(value, __u32);
 } sl_targets SEC(".maps");
 
-/* The same set again. Every system call that may carry data, every switch and every wake-up of the
- * host asks it, and a look into a hash costs 40 ns. */
+/*
+ * The same set again. Every system call that may carry data, every switch and every wake-up of the
+ * host asks it, and a look into a hash costs 40 ns.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

@@ -211,8 +211,11 @@ struct sl_stream_key {
 struct sl_stream {
 	__u64 pos;      /* bytes since first_ns */
 	__u64 first_ns;
+	__s64 base;     /* what the last send said; see sl_io.base */
+	__u32 agreed;   /* sends in a row that said so, or were not asked */
 	__u32 announced;
-	__u32 pad;
+	__u32 cap;      /* bytes of each call to capture, as of … */
+	__u32 cap_gen;  /* … this value of sl_capture_gen */
 };
 
 struct sl_map_key { /* one shared mapping of a target */
@@ -225,6 +228,12 @@ struct sl_map_val {
 	__u64 ino;
 	__u32 dev;
 	__u32 pad;
+};
+
+struct sl_pids {
+	__u8 target[SL_PID_MAX]; /* by PID */
+	__u8 on;                 /* 0: no program records, whatever the targets are */
+	__u8 pad[7];
 };
 
 struct sl_count {

@@ -36,6 +36,12 @@ struct {
 	__type(value, __u32);
 } sl_capture SEC(".maps");
 
+/* Counts the changes of sl_capture: a stream looks there only after one. Written by user space. */
+__u32 sl_capture_gen = 1;
+
+/* What makes a file an eventfd, once one has been seen. */
+__u64 sl_eventfd_ops;
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -55,15 +61,25 @@ static __always_inline struct file *file_of(__s32 fd)
 	return f;
 }
 
-/* An eventfd has no inode of its own: it is known by the name of its anonymous dentry. */
+/*
+ * An eventfd has no inode of its own: the first one is known by the name of its anonymous dentry,
+ * the others by their operations, which are the same.
+ */
 static __always_inline bool is_eventfd(struct file *f)
 {
-	const unsigned char *name = rd(rd(f, f_path.dentry), d_name.name);
+	__u64 ops = (__u64)rd(f, f_op);
+	const unsigned char *name;
 	char buf[10] = {};
 
+	if (sl_eventfd_ops)
+		return ops == sl_eventfd_ops;
+	name = rd(rd(f, f_path.dentry), d_name.name);
 	bpf_probe_read_kernel(buf, sizeof(buf), name);
-	return buf[0] == '[' && buf[1] == 'e' && buf[2] == 'v' && buf[3] == 'e' &&
-	       buf[4] == 'n' && buf[5] == 't' && buf[6] == 'f' && buf[7] == 'd' && buf[8] == ']';
+	if (buf[0] != '[' || buf[1] != 'e' || buf[2] != 'v' || buf[3] != 'e' || buf[4] != 'n' ||
+	    buf[5] != 't' || buf[6] != 'f' || buf[7] != 'd' || buf[8] != ']')
+		return false;
+	sl_eventfd_ops = ops;
+	return true;
 }
 
 static __always_inline struct sock *sock_of(struct file *f)

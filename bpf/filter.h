@@ -10,6 +10,10 @@
 /* Drop this many records of 1000 at the ring, to test what a loss does to the result. */
 const volatile __u32 sl_debug_drop = 0;
 
+/* So many bytes in the ring wake user space. */
+const volatile __u64 sl_wake_bytes = 16 << 20;
+#define WAKE_LOOK 64
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 64 << 20);
@@ -23,13 +27,9 @@ struct {
 } sl_targets SEC(".maps");
 
 /*
- * One byte for each possible PID: the same set again. Every system call that may carry data, every
- * switch and every wake-up of the host asks it, and a look into a hash costs 40 ns.
+ * The same set again. Every system call that may carry data, every switch and every wake-up of the
+ * host asks it, and a look into a hash costs 40 ns.
  */
-struct sl_pids {
-	__u8 target[SL_PID_MAX];
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -85,7 +85,15 @@ static __always_inline bool is_target(__u32 tgid)
 	__u32 zero = 0;
 	struct sl_pids *p = bpf_map_lookup_elem(&sl_target_pids, &zero);
 
-	return p && p->target[tgid & (SL_PID_MAX - 1)];
+	return p && p->target[tgid & (SL_PID_MAX - 1)] && p->on; /* read for targets alone: free for others */
+}
+
+static __always_inline bool recording(void)
+{
+	__u32 zero = 0;
+	struct sl_pids *p = bpf_map_lookup_elem(&sl_target_pids, &zero);
+
+	return p && p->on;
 }
 
 static __always_inline void set_target(__u32 tgid, bool on)
@@ -109,10 +117,26 @@ static __always_inline void count_loss(__u32 kind, __u32 reason, __u64 bytes)
 	c->last_ns = bpf_ktime_get_ns();
 }
 
-/* Fills the header and sends the record. False: it was lost, and counted. */
-static __always_inline bool emit(struct sl_hdr *h, __u32 kind, __u32 tgid, __u32 tid, __u64 size)
+/*
+ * A wake-up for each record would preempt the process under test: user space polls, at intervals in
+ * which a ring may fill. How full it is takes as long to ask as a look into a table: every WAKE_LOOK
+ * records of a class on a processor are enough.
+ */
+static __always_inline __u64 wake_flag(__u64 nth)
+{
+	if (nth % WAKE_LOOK || bpf_ringbuf_query(&sl_events, BPF_RB_AVAIL_DATA) < sl_wake_bytes)
+		return BPF_RB_NO_WAKEUP;
+	return BPF_RB_FORCE_WAKEUP;
+}
+
+/*
+ * Fills the header and sends the record; now: user space is to look at it at once. False: it was
+ * lost, and counted.
+ */
+static __always_inline bool emit_at(struct sl_hdr *h, __u32 kind, __u32 tgid, __u32 tid, __u64 size, bool now)
 {
 	struct sl_count *c;
+	__u64 nth = 0;
 
 	h->kind = kind;
 	h->cpu = bpf_get_smp_processor_id();
@@ -121,18 +145,22 @@ static __always_inline bool emit(struct sl_hdr *h, __u32 kind, __u32 tgid, __u32
 	h->tid = tid;
 	c = bpf_map_lookup_elem(&sl_sent, &kind);
 	if (c)
-		__sync_fetch_and_add(&c->n, 1);
+		nth = __sync_fetch_and_add(&c->n, 1);
 	if (sl_debug_drop && kind != SL_KIND_ENDPOINT &&
 	    bpf_get_prandom_u32() % 1000 < sl_debug_drop) {
 		count_loss(kind, SL_LOSS_DEBUG, size);
 		return false;
 	}
-	/* A wake-up for each record would preempt the process under test: user space polls. */
-	if (bpf_ringbuf_output(&sl_events, h, size, BPF_RB_NO_WAKEUP)) {
+	if (bpf_ringbuf_output(&sl_events, h, size, now ? BPF_RB_FORCE_WAKEUP : wake_flag(nth))) {
 		count_loss(kind, SL_LOSS_RING, size);
 		return false;
 	}
 	return true;
+}
+
+static __always_inline bool emit(struct sl_hdr *h, __u32 kind, __u32 tgid, __u32 tid, __u64 size)
+{
+	return emit_at(h, kind, tgid, tid, size, false);
 }
 
 static __always_inline struct sl_task *task_ctx(struct task_struct *t)

@@ -12,6 +12,8 @@
 #define ERESTARTSYS 512 /* … to 516: the kernel will restart the call, or turn this into EINTR */
 #define ERESTART_RESTARTBLOCK 516
 #define IOV_SCAN 8
+#define BASE_SURE 32  /* sends in a row that agree on the alignment of their channel … */
+#define BASE_EVERY 64 /* … after which one of so many is asked */
 #define MMSG_SCAN 1024 /* UIO_MAXIOV: the kernel takes no more messages in one call */
 
 /* Bytes captured from a call on an endpoint of which user space has said nothing yet. */
@@ -30,40 +32,51 @@ struct {
 	__type(value, struct io_buf);
 } sl_io_buf SEC(".maps");
 
+/*
+ * What a send says of the alignment of its channel: where the receiver's count stands for the first
+ * byte of it. Once many in a row have said the same, few are asked: finding the peer takes a walk
+ * through the kernel and a look into the table. The sender's count is taken off at exit.
+ */
+static __always_inline void io_base(struct sl_task *tc, struct sock *peer)
+{
+	struct sl_stream *own = stream_of(&tc->ep, SL_DIR_SEND, false), *to;
+	struct sl_ep pe = tc->ep;
+
+	if (own && own->agreed >= BASE_SURE && own->agreed % BASE_EVERY)
+		return;
+	if (peer)
+		pe.ino = sock_ino(peer);
+	if (!pe.ino)
+		return;
+	to = stream_of(&pe, SL_DIR_RECV, false);
+	tc->base = (to ? to->pos : 0) + tc->queued;
+	tc->io_flags = SL_IO_BASE;
+}
+
 static __always_inline void io_enter(struct sl_task *tc, __s32 fd, __u32 dir)
 {
 	struct file *f = file_of(fd);
-	struct sl_stream *own, *peer;
-	struct sl_ep pe;
+	struct sock *reader = 0;
 
 	tc->queued = -1;
+	tc->base = 0;
 	tc->io_flags = 0;
 	if (!f || !endpoint_of(f, &tc->ep)) {
 		tc->nr = SL_NR_IDLE; /* not ours */
 		return;
 	}
 	tc->file = (__u64)f;
-	pe = tc->ep;
 	if (tc->ep.transport == SL_TRANSPORT_PIPE) {
 		tc->queued = pipe_queued(f);
 	} else if (tc->ep.transport == SL_TRANSPORT_UNIX) {
-		struct sock *sk = sock_of(f);
-
-		if (dir == SL_DIR_SEND) {
-			sk = unix_peer(sk);
-			pe.ino = sk ? sock_ino(sk) : 0;
-		}
-		if (sk)
-			tc->queued = unix_queued(sk);
-	} else {
-		return;
+		reader = sock_of(f);
+		if (dir == SL_DIR_SEND)
+			reader = unix_peer(reader);
+		if (reader)
+			tc->queued = unix_queued(reader);
 	}
-	if (dir != SL_DIR_SEND || tc->queued < 0 || !pe.ino)
-		return;
-	own = stream_of(&tc->ep, SL_DIR_SEND, false);
-	peer = stream_of(&pe, SL_DIR_RECV, false);
-	tc->base = (peer ? peer->pos : 0) + tc->queued - (own ? own->pos : 0);
-	tc->io_flags = SL_IO_BASE;
+	if (dir == SL_DIR_SEND && tc->queued >= 0)
+		io_base(tc, reader);
 }
 
 static __always_inline __u32 read_part(struct io_buf *b, __u32 off, __u64 src, __u64 n, __u32 want)
@@ -147,12 +160,21 @@ static __always_inline __u64 io_position(struct sl_io *r, struct sl_stream *st, 
 	return __sync_fetch_and_add(&st->pos, n);
 }
 
-static __always_inline __u32 io_capture(struct io_buf *b, const struct sl_regs *a, __u32 form, __u64 n)
+/* Bytes of each call on this stream to capture. */
+static __always_inline __u32 io_wanted(struct sl_stream *st, const struct sl_ep *ep)
 {
-	__u32 want = sl_capture_default, *cap = bpf_map_lookup_elem(&sl_capture, &b->io.ep);
+	__u32 gen = sl_capture_gen, *cap;
 
-	if (cap)
-		want = *cap;
+	if (st->cap_gen != gen) {
+		cap = bpf_map_lookup_elem(&sl_capture, ep);
+		st->cap = cap ? *cap : sl_capture_default;
+		st->cap_gen = gen;
+	}
+	return st->cap;
+}
+
+static __always_inline __u32 io_capture(struct io_buf *b, const struct sl_regs *a, __u32 form, __u32 want, __u64 n)
+{
 	if (want > SL_CAPTURE_MAX)
 		want = SL_CAPTURE_MAX;
 	if (want > n)
@@ -166,6 +188,14 @@ static __always_inline __u32 io_capture(struct io_buf *b, const struct sl_regs *
 		return read_msg(b, a->a1, want);
 	}
 	return 0; /* splice, sendfile: bytes counted, never copied */
+}
+
+/* Completes what a send says of its channel, and counts how long the sends have agreed. */
+static __always_inline void io_settle(struct sl_io *r, struct sl_stream *st)
+{
+	r->base -= r->pos;
+	st->agreed = st->base == r->base ? st->agreed + 1 : 0;
+	st->base = r->base;
 }
 
 static __always_inline void io_emit(const struct sl_task *tc, const struct sl_regs *a, __s32 fd, __u32 dir,
@@ -200,8 +230,12 @@ static __always_inline void io_emit(const struct sl_task *tc, const struct sl_re
 		}
 		announce(st, f, &r->ep, a->tgid, a->tid);
 		r->pos = io_position(r, st, f, bytes);
+		if (r->flags & SL_IO_BASE)
+			io_settle(r, st);
+		else if (dir == SL_DIR_SEND)
+			st->agreed++;
 		if (bytes)
-			cap = io_capture(b, a, form, bytes);
+			cap = io_capture(b, a, form, io_wanted(st, &r->ep), bytes);
 	}
 	if (cap > SL_CAPTURE_MAX)
 		cap = SL_CAPTURE_MAX;

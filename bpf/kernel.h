@@ -35,6 +35,8 @@ enum bpf_map_type {
 #define BPF_F_NO_PREALLOC 1
 #define BPF_F_MMAPABLE 1024
 #define BPF_RB_NO_WAKEUP 1
+#define BPF_RB_FORCE_WAKEUP 2
+#define BPF_RB_AVAIL_DATA 0
 #define BPF_LOCAL_STORAGE_GET_F_CREATE 1
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -68,6 +70,7 @@ struct path {
 };
 
 struct file {
+	const void *f_op;
 	void *private_data;
 	struct inode *f_inode;
 	struct path f_path;

@@ -10,7 +10,7 @@ static __always_inline bool net_ours(struct sock *sk, struct sl_ep *ep)
 {
 	struct inode *ino = rd(rd(rd(sk, sk_socket), file), f_inode);
 
-	if (!ino || rd(sk, sk_protocol) != IPPROTO_TCP)
+	if (!ino || rd(sk, sk_protocol) != IPPROTO_TCP || !recording())
 		return false;
 	ep->ino = rd(ino, i_ino);
 	ep->dev = rd(rd(ino, i_sb), s_dev);

@@ -19,7 +19,8 @@ static __always_inline void proc_emit(struct task_struct *p, __u32 event, __u32 
 
 	proc_fill(&r, p, event);
 	r.parent = parent;
-	emit(&r.h, SL_KIND_PROC, p->tgid, p->pid, sizeof(r));
+	/* What user space knows of a new process it reads from /proc: while there is one. */
+	emit_at(&r.h, SL_KIND_PROC, p->tgid, p->pid, sizeof(r), event == SL_PROC_FORK || event == SL_PROC_EXEC);
 }
 
 static __always_inline void proc_emit_comm(struct task_struct *p, __u32 event, __u32 parent, const char *comm)

@@ -3,7 +3,7 @@
 #ifndef STAGELINE_SCHED_H
 #define STAGELINE_SCHED_H
 
-static __always_inline void switch_out(struct task_struct *p, bool preempt)
+static __always_inline void switch_out(struct task_struct *p, bool preempt, __u64 now)
 {
 	struct sl_task *tc = task_ctx(p);
 	struct pt_regs *regs;
@@ -13,7 +13,7 @@ static __always_inline void switch_out(struct task_struct *p, bool preempt)
 		count_loss(SL_KIND_OFFCPU, SL_LOSS_STORAGE, 0);
 		return;
 	}
-	tc->out_ns = bpf_ktime_get_ns();
+	tc->out_ns = now;
 	tc->wake_ns = 0;
 	tc->waker_tgid = 0;
 	tc->waker_tid = 0;
@@ -25,7 +25,7 @@ static __always_inline void switch_out(struct task_struct *p, bool preempt)
 	tc->arg1 = regs->si;
 }
 
-static __always_inline void switch_in(struct task_struct *p)
+static __always_inline void switch_in(struct task_struct *p, __u64 now)
 {
 	struct sl_task *tc = bpf_task_storage_get(&sl_tasks, p, 0, 0);
 	struct sl_offcpu r = {};
@@ -34,7 +34,7 @@ static __always_inline void switch_in(struct task_struct *p)
 		return; /* left the CPU before we looked */
 	r.out_ns = tc->out_ns;
 	r.wake_ns = tc->wake_ns;
-	r.in_ns = bpf_ktime_get_ns();
+	r.in_ns = now;
 	r.arg0 = tc->arg0;
 	r.arg1 = tc->arg1;
 	r.waker_tgid = tc->waker_tgid;

@@ -48,26 +48,30 @@ static __always_inline __u32 class_of(long id)
 	return (unsigned long)id < SL_SYSCALLS ? sl_class[id & (SL_SYSCALLS - 1)] : 0;
 }
 
-static __always_inline void read_regs(struct sl_regs *a, struct pt_regs *regs, __u64 who)
+static __always_inline void read_regs(struct sl_regs *a, struct pt_regs *regs, struct task_struct *cur)
 {
 	a->a0 = regs->di;
 	a->a1 = regs->si;
 	a->a2 = regs->dx;
 	a->a3 = regs->r10;
 	a->a4 = regs->r8;
-	a->tgid = who >> 32;
-	a->tid = (__u32)who;
+	a->tgid = cur->tgid;
+	a->tid = cur->pid;
 }
 
 SEC("tp_btf/sys_enter")
 int BPF_PROG(sl_sys_enter, struct pt_regs *regs, long id)
 {
 	__u32 cls = class_of(id);
+	struct task_struct *cur;
 	struct sl_task *tc;
 
-	if (!cls || !is_target(bpf_get_current_pid_tgid() >> 32))
+	if (!cls)
 		return 0;
-	tc = task_ctx(bpf_get_current_task_btf());
+	cur = bpf_get_current_task_btf(); /* newer kernels inline this one */
+	if (!is_target(cur->tgid))
+		return 0;
+	tc = task_ctx(cur);
 	if (!tc) {
 		count_loss(cls & SL_CLASS_SHM ? SL_KIND_SHM : SL_KIND_IO, SL_LOSS_STORAGE, 0);
 		return 0;
@@ -86,21 +90,21 @@ int BPF_PROG(sl_sys_exit, struct pt_regs *regs, long ret)
 	/* The number stays in orig_ax: a call that was in flight at attach is known at its exit. */
 	long id = regs->orig_ax;
 	__u32 cls = class_of(id);
-	__u64 who;
+	struct task_struct *cur;
 	struct sl_regs a;
 	struct sl_task *tc;
 
 	if (!cls)
 		return 0;
-	who = bpf_get_current_pid_tgid();
-	if (!is_target(who >> 32))
+	cur = bpf_get_current_task_btf();
+	if (!is_target(cur->tgid))
 		return 0;
-	tc = task_ctx(bpf_get_current_task_btf());
+	tc = task_ctx(cur);
 	if (!tc) {
 		count_loss(cls & SL_CLASS_SHM ? SL_KIND_SHM : SL_KIND_IO, SL_LOSS_STORAGE, 0);
 		return 0;
 	}
-	read_regs(&a, regs, who);
+	read_regs(&a, regs, cur);
 	if (tc->nr != id + 1) {
 		if (tc->nr != SL_NR_UNSEEN)
 			return 0; /* entered, and found not to be ours */
@@ -120,10 +124,16 @@ out:
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sl_sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	if (is_target(prev->tgid))
-		switch_out(prev, preempt);
-	if (is_target(next->tgid))
-		switch_in(next);
+	bool out = is_target(prev->tgid), in = is_target(next->tgid);
+	__u64 now;
+
+	if (!out && !in)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (out)
+		switch_out(prev, preempt, now);
+	if (in)
+		switch_in(next, now);
 	return 0;
 }
 

@@ -175,6 +175,8 @@ type StagelineSlOffcpu struct {
 type StagelineSlPids struct {
 	_      structs.HostLayout
 	Target [4194304]uint8
+	On     uint8
+	Pad    [7]uint8
 }
 
 type StagelineSlProc struct {
@@ -235,8 +237,11 @@ type StagelineSlStream struct {
 	_         structs.HostLayout
 	Pos       uint64
 	FirstNs   uint64
+	Base      int64
+	Agreed    uint32
 	Announced uint32
-	Pad       uint32
+	Cap       uint32
+	CapGen    uint32
 }
 
 type StagelineSlStreamKey struct {
@@ -312,8 +317,11 @@ const (
 	StagelineProgSlSysEnter      = "sl_sys_enter"
 	StagelineProgSlSysExit       = "sl_sys_exit"
 	StagelineVarSlCaptureDefault = "sl_capture_default"
+	StagelineVarSlCaptureGen     = "sl_capture_gen"
 	StagelineVarSlDebugDrop      = "sl_debug_drop"
+	StagelineVarSlEventfdOps     = "sl_eventfd_ops"
 	StagelineVarSlFollow         = "sl_follow"
+	StagelineVarSlWakeBytes      = "sl_wake_bytes"
 	StagelineVarUnusedDir        = "unused_dir"
 	StagelineVarUnusedEndpoint   = "unused_endpoint"
 	StagelineVarUnusedIo         = "unused_io"
@@ -409,8 +417,11 @@ type StagelineMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type StagelineVariableSpecs struct {
 	SlCaptureDefault *ebpf.VariableSpec `ebpf:"sl_capture_default"`
+	SlCaptureGen     *ebpf.VariableSpec `ebpf:"sl_capture_gen"`
 	SlDebugDrop      *ebpf.VariableSpec `ebpf:"sl_debug_drop"`
+	SlEventfdOps     *ebpf.VariableSpec `ebpf:"sl_eventfd_ops"`
 	SlFollow         *ebpf.VariableSpec `ebpf:"sl_follow"`
+	SlWakeBytes      *ebpf.VariableSpec `ebpf:"sl_wake_bytes"`
 	UnusedDir        *ebpf.VariableSpec `ebpf:"unused_dir"`
 	UnusedEndpoint   *ebpf.VariableSpec `ebpf:"unused_endpoint"`
 	UnusedIo         *ebpf.VariableSpec `ebpf:"unused_io"`
@@ -485,8 +496,11 @@ func (m *StagelineMaps) Close() error {
 // It can be passed to LoadStagelineObjects or ebpf.CollectionSpec.LoadAndAssign.
 type StagelineVariables struct {
 	SlCaptureDefault *ebpf.Variable `ebpf:"sl_capture_default"`
+	SlCaptureGen     *ebpf.Variable `ebpf:"sl_capture_gen"`
 	SlDebugDrop      *ebpf.Variable `ebpf:"sl_debug_drop"`
+	SlEventfdOps     *ebpf.Variable `ebpf:"sl_eventfd_ops"`
 	SlFollow         *ebpf.Variable `ebpf:"sl_follow"`
+	SlWakeBytes      *ebpf.Variable `ebpf:"sl_wake_bytes"`
 	UnusedDir        *ebpf.Variable `ebpf:"unused_dir"`
 	UnusedEndpoint   *ebpf.Variable `ebpf:"unused_endpoint"`
 	UnusedIo         *ebpf.Variable `ebpf:"unused_io"`

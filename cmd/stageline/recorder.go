@@ -45,6 +45,8 @@ type recorder struct {
 	procs map[uint32]*run.Proc // described targets
 	fresh map[uint32]int64     // followed processes to describe once they have set themselves up
 
+	left   bool            // a process exited since the kernel was last asked which live
+	asked  int64           // when that was
 	exits  []run.Proc      // of targets, in order; see watch.go
 	mapped map[uint32]bool // processes that have mapped segments
 	stale  map[uint32]bool // of those, the ones that exec'd or exited since the last look
@@ -146,7 +148,7 @@ func (r *recorder) openDrain() error {
 	o := &r.progs.Objs
 	var err error
 	r.d, err = drain.New(drain.Config{
-		Maps: drain.Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams},
+		Maps: drain.Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams, CaptureGen: o.SlCaptureGen},
 		Sink: recorderSink{r.w, r}, Rules: engine.GenericRules(), IDs: r.ids,
 		Describe: r.describe, Misses: r.progs.Misses, Tick: r.tick,
 	})
@@ -197,12 +199,22 @@ func (r *recorder) tick(now int64) (stop bool) {
 	if err := r.matchNew(now); err != nil {
 		r.note(run.Note{AtNS: now, Level: "warn", Code: "match", Text: err.Error()})
 	}
-	if r.opts.Match != nil || r.progs.Alive() > 0 {
+	if r.opts.Match != nil || r.anyLeft(now) {
 		return false
 	}
 	r.empty.Store(true)
 	r.w.Note(&run.Note{AtNS: now, Level: "warn", Code: "targets-gone", Text: "all recorded processes have exited; recording stopped there"})
 	return true
+}
+
+// anyLeft tells whether a target lives. The kernel is asked, with a call for each target, after an exit
+// and once a second, because the record of an exit may be lost.
+func (r *recorder) anyLeft(now int64) bool {
+	if !r.left && now-r.asked < int64(time.Second) {
+		return true
+	}
+	r.left, r.asked = false, now
+	return r.progs.Alive() > 0
 }
 
 func (r *recorder) snapshot(by *attach.Describer, pid uint32) {

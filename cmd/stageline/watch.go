@@ -23,6 +23,7 @@ type recorderSink struct {
 
 // Proc notes an exit, and mappings that end without a call.
 func (x recorderSink) Proc(p *run.Proc) {
+	x.r.left = x.r.left || p.Event == run.ProcExit
 	if p.Event == run.ProcExit && p.TID == p.TGID && len(x.r.exits) < 1000 {
 		x.r.exits = append(x.r.exits, *p)
 	}

@@ -1,19 +1,38 @@
 package attach
 
 import (
-	"os"
+	"bufio"
 	"os/exec"
 	"testing"
+
+	"github.com/stageline/stageline/bpf"
 )
 
-// A process that still runs when the programs are taken off is a target no longer: none of them goes
-// on recording while others are off already.
-func TestDetachLeavesNoTarget(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: loads programs into the running kernel")
+// sent counts the records that the programs made.
+func sent(t *testing.T, p *Programs) (n uint64) {
+	t.Helper()
+	for i := range p.Objs.SlSent.MaxEntries() {
+		var per []bpf.StagelineSlCount
+		if err := p.Objs.SlSent.Lookup(i, &per); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range per {
+			n += c.N
+		}
 	}
+	return n
+}
+
+// What a process does after the end of the recording is in no record, although it is still a target
+// and the programs are still attached: none of them goes on while others are off already.
+func TestEndsAtOnce(t *testing.T) {
+	needRoot(t)
 	cmd := exec.Command("cat")
 	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,13 +49,28 @@ func TestDetachLeavesNoTarget(t *testing.T) {
 	if _, _, err := p.Watch([]uint32{uint32(cmd.Process.Pid)}, true); err != nil {
 		t.Fatal(err)
 	}
-	if n := p.Alive(); n != 1 {
-		t.Fatalf("%d targets, want 1", n)
+	lines := bufio.NewReader(out)
+	echo := func() {
+		if _, err := in.Write([]byte("line\n")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lines.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := p.Detach(); err != nil {
+	before := sent(t, p)
+	echo()
+	during := sent(t, p)
+	if during < before+2 {
+		t.Fatalf("%d records of a read and a write", during-before)
+	}
+	if err := p.record(false); err != nil {
 		t.Fatal(err)
 	}
-	if n := p.Alive(); n != 0 {
-		t.Errorf("%d targets after Detach, want none", n)
+	echo() // behind it no call that began before the end is in flight
+	ended := sent(t, p)
+	echo()
+	if after := sent(t, p); after != ended || p.Alive() != 1 {
+		t.Errorf("%d records after the end, %d targets, want none and 1", after-ended, p.Alive())
 	}
 }

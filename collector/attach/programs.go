@@ -115,7 +115,11 @@ func Load(o Options) (*Programs, error) {
 	if err := p.load(spec, o); err != nil {
 		return nil, err
 	}
-	if err := p.attach(); err != nil {
+	err = p.record(true)
+	if err == nil {
+		err = p.attach()
+	}
+	if err != nil {
 		p.Close()
 		return nil, err
 	}
@@ -134,6 +138,9 @@ func configure(spec *ebpf.CollectionSpec, o Options) error {
 			return fmt.Errorf("set %s in the kernel programs: %w", name, err)
 		}
 		return nil
+	}
+	if err := set("sl_wake_bytes", uint64(spec.Maps["sl_events"].MaxEntries/4)); err != nil {
+		return err
 	}
 	if o.CaptureBytes != 0 {
 		if err := set("sl_capture_default", o.CaptureBytes); err != nil {
@@ -200,11 +207,14 @@ func (p *Programs) isMissing(name string) bool {
 	return false
 }
 
-// Detach ends the recording for all programs at once, by leaving them no target, and takes them off,
-// last attached first. That takes a while, in which the records of some alone would say that nothing
-// happened of what the others record. Maps stay readable.
+// Detach ends the recording for all programs and processes at one instant, and then takes the programs
+// off, last attached first. That takes a while, in which the records of some alone would say that
+// nothing happened of what the others record. Maps stay readable.
 func (p *Programs) Detach() error {
-	errs := []error{p.unwatchAll()}
+	var errs []error
+	if len(p.links) > 0 {
+		errs = append(errs, p.record(false))
+	}
 	for i := len(p.links) - 1; i >= 0; i-- {
 		errs = append(errs, p.links[i].Close())
 	}

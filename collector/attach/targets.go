@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -108,12 +109,26 @@ func (p *Programs) watch(pid, flag uint32) error {
 }
 
 // mark writes one byte of the programs' table, which they write too.
-func (p *Programs) mark(pid uint32, as byte) error {
+func (p *Programs) mark(pid uint32, as byte) error { return p.poke(int64(pid), as) }
+
+// record switches all programs on or off, whatever the targets are.
+func (p *Programs) record(on bool) error {
+	as := byte(0)
+	if on {
+		as = 1
+	}
+	if err := p.poke(int64(unsafe.Offsetof(bpf.StagelineSlPids{}.On)), as); err != nil {
+		return fmt.Errorf("switch the kernel programs: %w", err)
+	}
+	return nil
+}
+
+func (p *Programs) poke(at int64, as byte) error {
 	pids, err := p.Objs.SlTargetPids.Memory()
 	if err != nil {
 		return err
 	}
-	_, err = pids.WriteAt([]byte{as}, int64(pid))
+	_, err = pids.WriteAt([]byte{as}, at)
 	return err
 }
 
@@ -128,19 +143,6 @@ func (p *Programs) unwatch(pid uint32) error {
 		return fmt.Errorf("take process %d off the targets: %w", pid, err)
 	}
 	return nil
-}
-
-func (p *Programs) unwatchAll() error {
-	var k, v uint32
-	var pids []uint32
-	for it := p.Objs.SlTargets.Iterate(); it.Next(&k, &v); {
-		pids = append(pids, k)
-	}
-	var errs []error
-	for _, pid := range pids {
-		errs = append(errs, p.unwatch(pid))
-	}
-	return errors.Join(errs...)
 }
 
 func (p *Programs) preloadMaps(pid uint32) error {

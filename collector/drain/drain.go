@@ -1,8 +1,10 @@
 // Package drain empties the kernel's ring on a timer, turns records into those of a recorded run,
 // feeds captured bytes to the wire decoders, and accounts for every record that did not arrive.
 //
-// It polls: the programs never wake it, because a wake-up per record preempts the process under
-// test. It imports collector/wire, since bytes are decoded while recording and then forgotten.
+// It polls, and seldom: a wake-up per record preempts the process under test, and waking up takes as
+// long as a hundred records. The programs wake it when a quarter of the ring is full, so that
+// no rate of records has to be foreseen, and when a process is born, whose command line may be gone
+// soon. It imports collector/wire, since bytes are decoded while recording and then forgotten.
 package drain
 
 import (
@@ -25,6 +27,7 @@ import (
 // Maps are the kernel side's maps that the drain reads and writes.
 type Maps struct {
 	Events, Losses, Sent, Capture, Streams *ebpf.Map
+	CaptureGen                             *ebpf.Variable // counts the changes of Capture
 }
 
 // Config of a Drain. All calls to Sink come from the goroutine that runs Run.
@@ -33,7 +36,7 @@ type Config struct {
 	Sink     run.Sink
 	Rules    *wire.Rules
 	IDs      *wire.IDSet
-	Interval time.Duration               // between two looks at the ring; 0 = 10 ms
+	Interval time.Duration               // between two looks at the ring, at most; 0 = 100 ms
 	Describe func(p *run.Proc)           // completes a fork or exec record from /proc
 	Misses   func() map[string]uint64    // programs skipped by the kernel, cumulative
 	Tick     func(now int64) (stop bool) // called every loss interval, e.g. to see whether targets live
@@ -53,13 +56,17 @@ const heldBytes = 64 << 20
 
 const lossInterval = 100 * time.Millisecond
 
+// bornInterval is the interval after a birth: what follows one may be as short-lived.
+const bornInterval = 10 * time.Millisecond
+
 // Drain is used by one goroutine.
 type Drain struct {
 	cfg     Config
 	rd      *ringbuf.Reader
+	wait    *waiter
 	eps     map[bpf.StagelineSlEp]*endpoint
 	byIno   map[uint64]*endpoint // unix sockets, to find the peer
-	next    uint32
+	lastID  uint32
 	startNS int64
 	loss    lossReader
 	stats   Stats
@@ -67,6 +74,9 @@ type Drain struct {
 	held    wire.Budget // bytes that all decoders hold
 	toAsk   []*endpoint // silent endpoints to be asked for, see held.go
 	askedNS int64       // when that list was made
+	born    bool        // a process was, since the last wait
+	gen     uint32      // of the capture table, as the programs know it
+	changed bool        // the table has, since then
 
 	io     run.IO
 	shm    run.Shm
@@ -81,13 +91,20 @@ type Drain struct {
 // New opens the ring.
 func New(cfg Config) (*Drain, error) {
 	if cfg.Interval == 0 {
-		cfg.Interval = 10 * time.Millisecond
+		cfg.Interval = lossInterval
 	}
 	rd, err := ringbuf.NewReader(cfg.Maps.Events)
 	if err != nil {
 		return nil, fmt.Errorf("open the ring buffer: %w", err)
 	}
-	d := &Drain{cfg: cfg, rd: rd, eps: map[bpf.StagelineSlEp]*endpoint{}, byIno: map[uint64]*endpoint{}, held: wire.Budget{Max: heldBytes}}
+	wait, err := newWaiter(cfg.Maps.Events)
+	if err != nil {
+		return nil, fmt.Errorf("wait for the ring buffer: %w", errors.Join(err, rd.Close()))
+	}
+	d := &Drain{cfg: cfg, rd: rd, wait: wait, eps: map[bpf.StagelineSlEp]*endpoint{}, byIno: map[uint64]*endpoint{}, held: wire.Budget{Max: heldBytes}}
+	if err := cfg.Maps.CaptureGen.Get(&d.gen); err != nil {
+		return nil, fmt.Errorf("read a variable of the kernel programs: %w", errors.Join(err, wait.Close(), rd.Close()))
+	}
 	d.startNS = run.Mono()
 	d.loss.init(cfg.Maps, d.startNS)
 	return d, nil
@@ -96,23 +113,33 @@ func New(cfg Config) (*Drain, error) {
 // Run drains until the context ends or Tick asks to stop. It returns with the ring as it then was;
 // call Finish once the programs are off.
 func (d *Drain) Run(ctx context.Context) error {
-	tick := time.NewTicker(d.cfg.Interval)
-	defer tick.Stop()
-	lastLoss := time.Now()
+	keepAt := time.Now().Add(lossInterval)
 	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
+		if err := d.wait.until(ctx, d.next(keepAt)); err != nil || ctx.Err() != nil {
+			return err
 		}
-		keep := time.Since(lastLoss) >= lossInterval
+		now := time.Now()
+		keep := !now.Before(keepAt)
 		if keep {
-			lastLoss = time.Now()
+			keepAt = now.Add(lossInterval)
 		}
 		if done, err := d.turn(keep); done || err != nil {
 			return err
 		}
 	}
+}
+
+// next is when to look at the ring again, unless the kernel asks for it before.
+func (d *Drain) next(keepAt time.Time) time.Time {
+	t := d.cfg.Interval
+	if d.born {
+		d.born = false
+		t = min(t, bornInterval)
+	}
+	if at := time.Now().Add(t); at.Before(keepAt) {
+		return at
+	}
+	return keepAt
 }
 
 // turn empties the ring and, every now and then, keeps house. It stays on one thread, whose CPU
@@ -125,6 +152,7 @@ func (d *Drain) turn(keep bool) (done bool, err error) {
 	if err = d.empty(); keep {
 		done = d.housekeeping(run.Mono())
 	}
+	err = errors.Join(err, d.tellCapture())
 	d.stats.CPUNS += threadCPU() - from
 	return done, err
 }
@@ -146,8 +174,8 @@ func (d *Drain) Finish() (Stats, error) {
 	if d.shed > 0 {
 		d.cfg.Sink.Loss(&run.Loss{FromNS: d.startNS, ToNS: now, Reason: "decoder-memory", What: "stream", N: d.shed})
 	}
-	d.stats.Endpoints = int(d.next)
-	return d.stats, errors.Join(err, d.rd.Close())
+	d.stats.Endpoints = int(d.lastID)
+	return d.stats, errors.Join(err, d.wait.Close(), d.rd.Close())
 }
 
 // Stats so far.

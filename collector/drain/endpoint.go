@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -81,8 +82,8 @@ func (d *Drain) endpoint(key bpf.StagelineSlEp, atNS int64) *endpoint {
 	if e, ok := d.eps[key]; ok {
 		return e
 	}
-	d.next++
-	e := &endpoint{id: d.next, key: key, votes: baseVotes{count: map[int64]uint32{}}}
+	d.lastID++
+	e := &endpoint{id: d.lastID, key: key, votes: baseVotes{count: map[int64]uint32{}}}
 	e.info = run.Endpoint{ID: e.id, Transport: run.Transport(key.Transport), Inode: key.Ino, FirstNS: atNS,
 		PosAbsolute: run.Transport(key.Transport) == run.TransportTCP}
 	d.eps[key] = e
@@ -255,7 +256,20 @@ func (d *Drain) capture(e *endpoint) {
 	if err := d.cfg.Maps.Capture.Put(&e.key, &n); err != nil {
 		return // the map is full: the default stays, which captures more, not less
 	}
-	e.hint = want
+	e.hint, d.changed = want, true
+}
+
+// tellCapture lets the programs look into the table of captures again, for each stream once.
+func (d *Drain) tellCapture() error {
+	if !d.changed {
+		return nil
+	}
+	d.changed = false
+	d.gen++
+	if err := d.cfg.Maps.CaptureGen.Set(d.gen); err != nil {
+		return fmt.Errorf("tell the kernel programs what to capture: %w", err)
+	}
+	return nil
 }
 
 func (e *endpoint) tick(d *Drain, now int64) {

@@ -12,19 +12,21 @@ import (
 	"github.com/stageline/stageline/collector/wire"
 )
 
-// ownDrain records this process, driven by the test.
-func ownDrain(t *testing.T) *Drain {
+// ownDrain records this process and its children, driven by the test.
+func ownDrain(t *testing.T) *Drain { return ownDrainOf(t, 0) }
+
+func ownDrainOf(t *testing.T, ringBytes uint32) *Drain {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: loads programs into the running kernel")
 	}
-	progs, err := attach.Load(attach.Options{})
+	progs, err := attach.Load(attach.Options{RingBytes: ringBytes})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { progs.Close() })
 	o := &progs.Objs
-	d, err := New(Config{Maps: Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams},
+	d, err := New(Config{Maps: Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams, CaptureGen: o.SlCaptureGen},
 		Sink: nothing{}, Rules: &wire.Rules{Name: "test/0"}, IDs: wire.NewIDSet()})
 	if err != nil {
 		t.Fatal(err)

@@ -85,8 +85,11 @@ func (d *Drain) onProc(r *bpf.StagelineSlProc) bool {
 	} else if d.proc.Event == run.ProcExit && d.proc.TID == d.proc.TGID {
 		return true // the main thread left, others go on: the process lives
 	}
-	if d.cfg.Describe != nil && (d.proc.Event == run.ProcFork || d.proc.Event == run.ProcExec) {
-		d.cfg.Describe(&d.proc)
+	if d.proc.Event == run.ProcFork || d.proc.Event == run.ProcExec {
+		d.born = true
+		if d.cfg.Describe != nil {
+			d.cfg.Describe(&d.proc)
+		}
 	}
 	d.cfg.Sink.Proc(&d.proc)
 	return true

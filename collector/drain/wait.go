@@ -1,0 +1,63 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// waiter waits for a moment, or for the kernel to say that the ring is to be looked at before: when
+// a quarter of it is full, and when a process was born that may be gone soon. It waits as a
+// goroutine waits for a connection; a thread of its own costs more to wake.
+type waiter struct {
+	f   *os.File
+	raw syscall.RawConn
+}
+
+func newWaiter(ring *ebpf.Map) (*waiter, error) {
+	fd, err := unix.FcntlInt(uintptr(ring.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // else the runtime does not poll it
+		unix.Close(fd)
+		return nil, err
+	}
+	w := &waiter{f: os.NewFile(uintptr(fd), "ring buffer")}
+	if w.raw, err = w.f.SyscallConn(); err == nil {
+		err = w.f.SetReadDeadline(time.Time{})
+	}
+	if err != nil {
+		w.f.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// until returns at the given time, at the kernel's word, or, with that, when the context ends.
+func (w *waiter) until(ctx context.Context, t time.Time) error {
+	if err := w.f.SetReadDeadline(t); err != nil {
+		return fmt.Errorf("wait for the ring buffer: %w", err)
+	}
+	defer context.AfterFunc(ctx, w.wake)()
+	asked := false
+	err := w.raw.Read(func(uintptr) bool {
+		again := asked
+		asked = true
+		return again
+	})
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("wait for the ring buffer: %w", err)
+	}
+	return nil
+}
+
+func (w *waiter) wake() { _ = w.f.SetReadDeadline(time.Unix(1, 0)) } // fails only on a closed file
+
+func (w *waiter) Close() error { return w.f.Close() }

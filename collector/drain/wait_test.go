@@ -1,0 +1,60 @@
+package drain
+
+import (
+	"context"
+	"os/exec"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kernel wakes who waits when a quarter of the ring is full and when a process is born;
+// else the wait takes as long as it was told, or ends with its context.
+func TestWait(t *testing.T) {
+	const ring, record, look = 1 << 16, 96, 64 // look: WAKE_LOOK of the programs
+	d := ownDrain(t)                           // whose quarter a birth does not fill
+	long := func() time.Time { return time.Now().Add(time.Minute) }
+	wakes := func(why string, do func() error) {
+		t.Helper()
+		if err := d.empty(); err != nil {
+			t.Fatal(err)
+		}
+		until, done := long(), make(chan error, 1)
+		go func() { done <- do() }()
+		err := d.wait.until(t.Context(), until)
+		if did := <-done; err != nil || did != nil {
+			t.Fatal(why, err, did)
+		}
+		if !time.Now().Before(until) {
+			t.Errorf("%s did not wake", why)
+		}
+	}
+	wakes("a birth", exec.Command("true").Run)
+	d = ownDrainOf(t, ring)
+	event, err := unix.Eventfd(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(event)
+	one := []byte{1, 0, 0, 0, 0, 0, 0, 0}
+	wakes("a quarter of the ring", func() error {
+		for range ring/4/record + 4*look {
+			if _, err := unix.Write(event, one); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	d = ownDrain(t)
+	from := time.Now()
+	if err := d.wait.until(t.Context(), from.Add(20*time.Millisecond)); err != nil || time.Since(from) < 20*time.Millisecond {
+		t.Errorf("waited for %v of 20 ms: %v", time.Since(from), err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	until := long()
+	if err := d.wait.until(ended, until); err != nil || !time.Now().Before(until) {
+		t.Errorf("an ended context does not end the wait: %v", err)
+	}
+}

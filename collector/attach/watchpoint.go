@@ -23,10 +23,12 @@ const DebugRegisters = 4
 // watchRounds bounds how often a process is begun with anew because it made threads meanwhile.
 const watchRounds = 5
 
-// perf_event_attr.bp_type, and its bit inherit_thread, for which x/sys has no names.
+// perf_event_attr.bp_type, and bits of it (5.13), for which x/sys has no names: threads inherit, not
+// other children, and a new program does not.
 const (
-	bpWrite           = 2
-	bitsInheritThread = 1 << 35
+	bpWrite          = 2
+	bitInheritThread = 1 << 35
+	bitRemoveOnExec  = 1 << 36
 )
 
 // ErrNoWatchpoints: this machine takes watchpoints and never reports a hit.
@@ -62,7 +64,7 @@ func TryWatchpoints() error {
 func watchpoint(tid int, addr uint64, n int) (int, error) {
 	a := unix.PerfEventAttr{Type: unix.PERF_TYPE_BREAKPOINT, Sample: 1, Bp_type: bpWrite, Ext1: addr, Ext2: uint64(n)}
 	a.Size = uint32(unsafe.Sizeof(a))
-	a.Bits = unix.PerfBitDisabled | unix.PerfBitInherit | bitsInheritThread | unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv
+	a.Bits = unix.PerfBitDisabled | unix.PerfBitInherit | bitInheritThread | bitRemoveOnExec | unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv
 	fd, err := unix.PerfEventOpen(&a, tid, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if err != nil {
 		return -1, fmt.Errorf("open a watchpoint on %d bytes of thread %d: %w", n, tid, err)

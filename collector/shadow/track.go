@@ -24,7 +24,7 @@ type track struct {
 	register
 	flagsNow [word]byte // at the last hit, or when watching began
 	seq      uint64
-	at       int     // index of the chunk that the last hit was about; -1 unknown
+	last     int     // index of the chunk that the last hit was about; -1 unknown
 	fromNS   int64   // before it nothing is known of this register
 	events   []event // not matched yet, in order
 	hits     uint64
@@ -33,7 +33,7 @@ type track struct {
 
 // newTrack begins with the flags as they are once the register is armed, at a time.
 func newTrack(r register, meta []byte, nowNS int64) *track {
-	t := &track{register: r, at: -1, fromNS: nowNS}
+	t := &track{register: r, last: -1, fromNS: nowNS}
 	copy(t.flagsNow[:], meta[r.word:])
 	return t
 }
@@ -58,10 +58,10 @@ func (t *track) hit(h *attach.Hit) {
 	case t.reader < 0 && rose >= 0:
 		t.add(event{h.AtNS, h.TID, t.chunks[rose]})
 	case t.reader >= 0:
-		t.at = t.readNow(rose, &h.Flags)
+		t.last = t.readNow(rose, &h.Flags)
 		e := event{h.AtNS, h.TID, -1}
-		if t.at >= 0 {
-			e.chunk = t.chunks[t.at]
+		if t.last >= 0 {
+			e.chunk = t.chunks[t.last]
 		}
 		t.add(e)
 	}
@@ -83,10 +83,10 @@ func (t *track) rose(now [word]byte) int {
 
 // readNow is the index of the chunk that a reader's hit is about.
 func (t *track) readNow(rose int, now *[word]byte) int {
-	if t.at < 0 {
+	if t.last < 0 {
 		return rose
 	}
-	next := (t.at + 1) % len(t.flags)
+	next := (t.last + 1) % len(t.flags)
 	if now[t.flags[next]] != 1 || rose >= 0 && rose != next {
 		return -1 // not the protocol that is known
 	}
@@ -103,7 +103,7 @@ func (t *track) add(e event) {
 
 // lose forgets what was known: what happened up to a time may have gone unseen.
 func (t *track) lose(untilNS int64) {
-	t.at, t.fromNS, t.events = -1, untilNS+1, t.events[:0]
+	t.last, t.fromNS, t.events = -1, untilNS+1, t.events[:0]
 }
 
 // find is the first event of a chunk from a time on; nil when there is none.
@@ -129,13 +129,13 @@ func (t *track) learn(chunk int, fromNS, toNS int64) {
 			}
 		}
 	}
-	if n != 1 || k < 0 || t.at >= 0 {
+	if n != 1 || k < 0 || t.last >= 0 {
 		return
 	}
 	for i := range t.events[first:] {
 		t.events[first+i].chunk = t.chunks[(k+i)%len(t.chunks)]
 	}
-	t.at = (k + len(t.events) - 1 - first) % len(t.chunks)
+	t.last = (k + len(t.events) - 1 - first) % len(t.chunks)
 }
 
 // putDown notes read flags that a hit of the writer shows to be 0.

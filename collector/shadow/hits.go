@@ -54,6 +54,8 @@ func (r *ring) settle(nowNS int64) {
 			r.bounded++
 		case r.fuse(e, t):
 			r.exact++
+		case e.msg.FirstEnterNS < t.fromNS: // just found out
+			r.bounded++
 		case nowNS < e.foundNS+patienceNS:
 			r.waiting = append(r.waiting[:0], r.waiting[n:]...)
 			return
@@ -87,6 +89,10 @@ func (r *ring) fuse(e *end, t *track) bool {
 		ev = t.find(e.chunk, m.FirstEnterNS)
 	}
 	if ev == nil {
+		return false
+	}
+	if t.again(ev, m.LastExitNS) {
+		t.lose(m.LastExitNS)
 		return false
 	}
 	at := min(ev.atNS, m.LastExitNS)

@@ -116,6 +116,18 @@ func (t *track) find(chunk int, fromNS int64) *event {
 	return nil
 }
 
+// again reports that an event's chunk had another one by a time: the ring went round, and which of
+// the two is that of the message that a look found is not certain.
+func (t *track) again(e *event, toNS int64) bool {
+	n := 0
+	for i := range t.events {
+		if o := &t.events[i]; o.chunk == e.chunk && o.atNS >= e.atNS && o.atNS <= toNS {
+			n++
+		}
+	}
+	return n > 1
+}
+
 // learn names a reader's hits that are not known, by the only one of them in an interval in which a
 // chunk was seen to be taken.
 func (t *track) learn(chunk int, fromNS, toNS int64) {

@@ -116,9 +116,9 @@ static void *write_there(void *unused)
 	for (int i = 0; i < n; i++) {
 		name(id, i);
 		times[i].put = put(&there, id);
-		/* Some at once, some alone. */
-		if (i % 4 == 3)
-			usleep(5000);
+		/* Two at once, then a pause in which an emulated machine gets round to a look. */
+		if (i % 2)
+			usleep(60000);
 	}
 	return unused;
 }

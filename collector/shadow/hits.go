@@ -84,10 +84,6 @@ func (r *ring) trackOf(chunk, reader int) *track {
 func (r *ring) fuse(e *end, t *track) bool {
 	m := &e.msg
 	ev := t.find(e.chunk, m.FirstEnterNS)
-	if ev == nil && e.reader >= 0 {
-		t.learn(e.chunk, m.FirstEnterNS, m.LastExitNS)
-		ev = t.find(e.chunk, m.FirstEnterNS)
-	}
 	if ev == nil {
 		return false
 	}

@@ -53,9 +53,7 @@ func (w *watchedRing) set(by, chunk, i int, v byte) {
 		}
 		w.seq[t]++
 		h := attach.Hit{AtNS: run.Mono() + w.skew, Seq: w.seq[t], TGID: 1, TID: 77}
-		if _, err := w.f.ReadAt(h.Flags[:], 10*testChunk+int64(t.word)); err != nil && t.word+word <= 30 {
-			w.t.Fatal(err)
-		}
+		copy(h.Flags[:], w.flagsAt(t))
 		switch {
 		case w.lose:
 		case w.hold:
@@ -67,6 +65,25 @@ func (w *watchedRing) set(by, chunk, i int, v byte) {
 	if v == 1 {
 		w.wrote[fmt.Sprintf("%d %d", by, w.last(chunk))] = [2]int64{before, run.Mono() + w.skew}
 	}
+}
+
+// idle is a hit of each register without a write.
+func (w *watchedRing) idle() {
+	for _, t := range w.r.tracks {
+		w.seq[t]++
+		h := attach.Hit{AtNS: run.Mono(), Seq: w.seq[t], TGID: 1, TID: 77}
+		copy(h.Flags[:], w.flagsAt(t))
+		w.r.hit(t, &h)
+	}
+}
+
+// flagsAt are the flags in a register's 8 bytes.
+func (w *watchedRing) flagsAt(t *track) []byte {
+	b := make([]byte, word)
+	if _, err := w.f.ReadAt(b, 10*testChunk+int64(t.word)); err != nil && t.word+word <= 30 {
+		w.t.Fatal(err)
+	}
+	return b
 }
 
 func (w *watchedRing) release() {
@@ -229,6 +246,17 @@ func TestFuse(t *testing.T) {
 				w.t.Errorf("%d exact, put at %d, taken by %d", put, w.putNS, taken)
 			}
 		}, "put0 a0"},
+		{"hits for nothing, of all registers after each write", 20, func(w *watchedRing) {
+			for i := range 20 {
+				w.putWatched()
+				w.idle()
+				w.readWatched(0, 20+i)
+				w.idle()
+				w.readWatched(1, 20+i)
+				w.idle()
+				w.look()
+			}
+		}, laps(20, 40)},
 		{"no register for a chunk", 0, func(w *watchedRing) {
 			w.r.tracks = w.r.tracks[1:] // of the writer, chunks 0 to 2
 			w.putWatched()

@@ -11,20 +11,19 @@ const maxEvents = 1024
 type event struct {
 	atNS  int64
 	tid   uint32
-	chunk int // -1: one of the register's, not known yet which
+	chunk int
 }
 
 // track makes events of the hits of one register.
 //
-// The writer alone changes written flags, so each of its hits that shows one of them up and the hit
-// before it down is that flag being set. A reader's flags are put down by the writer, between its own
-// hits; but it sets them in order, each with one write, so that one that is known tells the others.
-// Which is the first one shows by the writer's hits on the same 8 bytes, or by a look.
+// A hit says which register, not which of its flags, and may be one for nothing: emulated processors
+// report a register beside the one that was hit. So it counts only where exactly one flag is up that
+// was down before. The writer alone changes written flags, so its own hits tell both. A reader's flags
+// are put down by the writer, whose hits on the same 8 bytes tell that.
 type track struct {
 	register
 	flagsNow [word]byte // at the last hit, or when watching began
 	seq      uint64
-	last     int     // index of the chunk that the last hit was about; -1 unknown
 	fromNS   int64   // before it nothing is known of this register
 	events   []event // not matched yet, in order
 	hits     uint64
@@ -33,7 +32,7 @@ type track struct {
 
 // newTrack begins with the flags as they are once the register is armed, at a time.
 func newTrack(r register, meta []byte, nowNS int64) *track {
-	t := &track{register: r, last: -1, fromNS: nowNS}
+	t := &track{register: r, fromNS: nowNS}
 	copy(t.flagsNow[:], meta[r.word:])
 	return t
 }
@@ -54,16 +53,8 @@ func (t *track) hit(h *attach.Hit) {
 	if h.AtNS < t.fromNS {
 		return
 	}
-	switch {
-	case t.reader < 0 && rose >= 0:
+	if rose >= 0 {
 		t.add(event{h.AtNS, h.TID, t.chunks[rose]})
-	case t.reader >= 0:
-		t.last = t.readNow(rose, &h.Flags)
-		e := event{h.AtNS, h.TID, -1}
-		if t.last >= 0 {
-			e.chunk = t.chunks[t.last]
-		}
-		t.add(e)
 	}
 }
 
@@ -81,18 +72,6 @@ func (t *track) rose(now [word]byte) int {
 	return found
 }
 
-// readNow is the index of the chunk that a reader's hit is about.
-func (t *track) readNow(rose int, now *[word]byte) int {
-	if t.last < 0 {
-		return rose
-	}
-	next := (t.last + 1) % len(t.flags)
-	if now[t.flags[next]] != 1 || rose >= 0 && rose != next {
-		return -1 // not the protocol that is known
-	}
-	return next
-}
-
 func (t *track) add(e event) {
 	if len(t.events) == maxEvents {
 		t.lose(e.atNS)
@@ -103,7 +82,7 @@ func (t *track) add(e event) {
 
 // lose forgets what was known: what happened up to a time may have gone unseen.
 func (t *track) lose(untilNS int64) {
-	t.last, t.fromNS, t.events = -1, untilNS+1, t.events[:0]
+	t.fromNS, t.events = untilNS+1, t.events[:0]
 }
 
 // find is the first event of a chunk from a time on; nil when there is none.
@@ -126,28 +105,6 @@ func (t *track) again(e *event, toNS int64) bool {
 		}
 	}
 	return n > 1
-}
-
-// learn names a reader's hits that are not known, by the only one of them in an interval in which a
-// chunk was seen to be taken.
-func (t *track) learn(chunk int, fromNS, toNS int64) {
-	k, first, n := t.indexOf(chunk), -1, 0
-	for i := range t.events {
-		if e := &t.events[i]; e.atNS >= fromNS && e.chunk >= 0 {
-			return
-		} else if e.atNS >= fromNS && e.atNS <= toNS {
-			if n++; n == 1 {
-				first = i
-			}
-		}
-	}
-	if n != 1 || k < 0 || t.last >= 0 {
-		return
-	}
-	for i := range t.events[first:] {
-		t.events[first+i].chunk = t.chunks[(k+i)%len(t.chunks)]
-	}
-	t.last = (k + len(t.events) - 1 - first) % len(t.chunks)
 }
 
 // putDown notes read flags that a hit of the writer shows to be 0.

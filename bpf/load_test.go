@@ -19,4 +19,9 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Close()
+	var w WatchObjects
+	if err := LoadWatchObjects(&w, nil); err != nil {
+		t.Fatalf("%+v", err)
+	}
+	w.Close()
 }

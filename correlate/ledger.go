@@ -36,6 +36,7 @@ var meanings = map[string]string{
 	"malformed":       "records of the kernel could not be read",
 	"no-task-storage": "the kernel had no memory for a thread's state: times of some calls are missing",
 	"decoder-memory":  "decoders held too many bytes: unfinished messages were given up",
+	"watch-full":      "hits of watchpoints on rings were lost: the times of those messages lie between two looks",
 	"gap-capture":     "bytes beyond the captured head, skipped by frame length",
 	"gap-lost":        "stretches of streams whose records were lost: their messages are missing at that end",
 	"gap-frame":       "bytes dropped while looking for the next frame",
@@ -43,7 +44,7 @@ var meanings = map[string]string{
 }
 
 // harmless kinds lose nothing that the timeline needs.
-var harmless = map[string]bool{"gap-capture": true, "gap-unknown": true, "truncated": true}
+var harmless = map[string]bool{"gap-capture": true, "gap-unknown": true, "truncated": true, "watch-full": true}
 
 func (l *ledger) count(reason, what string, n, bytes uint64, ns int64) {
 	l.add(reason, what, n, bytes, ns, ns)

@@ -170,11 +170,15 @@ func (t *Timeline) ringUncovered(n map[Uncovered]int, from, to uint32, why strin
 	}
 }
 
-// ringPoint is when a message of a shadowed ring was put there or taken: between two looks.
+// ringPoint is when a message of a shadowed ring was put there or taken: between two looks, or at the
+// one moment that a watchpoint tells.
 func ringPoint(m *run.Message) Point {
 	lo, hi := m.FirstEnterNS, m.LastExitNS
 	if lo == 0 || hi < lo {
 		return unknown("put into the ring before it was looked at")
+	}
+	if lo == hi {
+		return seen(lo, "write to the ring's flags")
 	}
 	return bounded(lo, lo+(hi-lo)/2, hi, "between two looks at the ring")
 }

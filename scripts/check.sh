@@ -13,9 +13,9 @@ have=$("$CLANG" -dumpversion)
 [ "$have" = "$CLANG_VERSION" ] || { echo "$CLANG is $have, the committed objects were made with $CLANG_VERSION: install that version" >&2; exit 1; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-cp bpf/stageline_x86_bpfel.go bpf/stageline_x86_bpfel.o "$tmp"
+cp bpf/*_x86_bpfel.go bpf/*_x86_bpfel.o "$tmp"
 go generate ./bpf
-for f in stageline_x86_bpfel.go stageline_x86_bpfel.o; do
+for f in {stageline,watch}_x86_bpfel.{go,o}; do
 	cmp "bpf/$f" "$tmp/$f" || { echo "bpf/$f was not up to date with its source: commit what make generate makes" >&2; exit 1; }
 done
 echo "check: ok"

@@ -12,7 +12,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$PWD/out/kernels
 limit=${KERNEL_LIMIT:-400}
-n=30 c=2 seed=1 mid=12 # requests at once, seed, seconds recorded of a pipeline at work
+n=30 c=2 seed=1 mid=12 # requests, at once, seed, seconds recorded of a pipeline at work
+ring=53                # messages through rings in shared memory; a prime, so that no lap gives it by chance
 
 skip() {
 	echo "test-kernels: skipped: $*"
@@ -50,6 +51,7 @@ build() {
 	CGO_ENABLED=0 go build -o "$root/bin/refpipe" ./cmd/refpipe
 	CGO_ENABLED=0 go test -c -o "$root/bin/drain.test" ./collector/drain
 	${CC:-cc} -std=c11 -D_GNU_SOURCE -O2 -static -pthread -o "$root/bin/refpipe-stage" cmd/refpipe/stage/*.c
+	${CC:-cc} -std=c11 -D_GNU_SOURCE -O2 -static -pthread -o "$root/bin/ring" scripts/kernels/ring.c
 	cp "$(command -v busybox)" "$root/bin/busybox"
 	install -m 755 scripts/kernels/guest.sh "$root/init"
 	(cd "$root" && find . | cpio -o -H newc --quiet) | gzip -1 >"$out/initrd.gz"
@@ -66,7 +68,7 @@ boot() {
 	image=$(find "$dir/package/boot" -name 'vmlinuz-*')
 	timeout "$limit" qemu-system-x86_64 -accel tcg,thread=single -cpu max -smp 2 -m 1536 -nodefaults -no-reboot -display none \
 		-kernel "$image" -initrd "$out/initrd.gz" -serial "file:$dir/console.log" -serial "file:$dir/result.tgz" \
-		-append "console=ttyS0 quiet panic=-1 no_timer_check sl_n=$n sl_c=$c sl_seed=$seed sl_mid=$mid" </dev/null || echo "the machine ended with exit code $?" >>"$dir/console.log"
+		-append "console=ttyS0 quiet panic=-1 no_timer_check sl_n=$n sl_c=$c sl_seed=$seed sl_mid=$mid sl_ring=$ring" </dev/null || echo "the machine ended with exit code $?" >>"$dir/console.log"
 	rm -r "$dir/package"
 	tar -xzf "$dir/result.tgz" -C "$dir" || echo "the machine sent no whole result" >>"$dir/console.log"
 }
@@ -97,4 +99,4 @@ for deb in "${debs[@]}"; do
 	jobs+=($!)
 done
 for job in "${jobs[@]}"; do wait "$job"; done
-exec python3 scripts/kernels/judge.py --stageline "$out/root/bin/stageline" --requests $n "${dirs[@]}"
+exec python3 scripts/kernels/judge.py --stageline "$out/root/bin/stageline" --requests $n --ring-messages $ring "${dirs[@]}"

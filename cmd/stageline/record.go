@@ -38,6 +38,7 @@ type recordFlags struct {
 	debugDrop uint32
 	shadow    bool
 	interval  time.Duration
+	noWatch   bool
 	unsealed  bool
 }
 
@@ -52,7 +53,8 @@ func (f *recordFlags) add(fs *pflag.FlagSet) {
 	fs.Uint32Var(&f.debugDrop, "debug-drop", 0, "drop this many of 1000 records on purpose, to see what a loss does")
 	_ = fs.MarkHidden("debug-drop")
 	fs.BoolVar(&f.shadow, "shadow-rings", false, "look, read-only, into rings of messages in shared memory for their times and ids; at the default interval two rings took 6 % of a core")
-	fs.DurationVar(&f.interval, "shadow-interval", shadow.DefaultInterval, "time between two looks at a ring: times are known to within it")
+	fs.DurationVar(&f.interval, "shadow-interval", shadow.DefaultInterval, "time between two looks at a ring: where watchpoints do not reach, times are known to within it")
+	fs.BoolVar(&f.noWatch, "no-watchpoints", false, "leave the debug registers alone that give the exact times of messages in rings; a debugger may need them")
 }
 
 func (f *recordFlags) options() (recordOptions, error) {
@@ -87,7 +89,7 @@ func (f *recordFlags) options() (recordOptions, error) {
 			return recordOptions{}, err
 		}
 	}
-	return recordOptions{Match: m, ShadowRings: f.shadow, ShadowInterval: f.interval, PIDs: pids, OutDir: f.out, NoFollow: f.noFollow, RingBytes: f.ring, CaptureBytes: f.capture, DebugDropPermill: f.debugDrop}, nil
+	return recordOptions{Match: m, ShadowRings: f.shadow, ShadowInterval: f.interval, NoWatchpoints: f.noWatch, PIDs: pids, OutDir: f.out, NoFollow: f.noFollow, RingBytes: f.ring, CaptureBytes: f.capture, DebugDropPermill: f.debugDrop}, nil
 }
 
 func parsePIDs(list []string) ([]uint32, error) {

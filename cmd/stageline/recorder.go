@@ -32,6 +32,7 @@ type recordOptions struct {
 	Extra            map[string]string // further options for the metadata
 	ShadowRings      bool              // look into rings in shared memory
 	ShadowInterval   time.Duration
+	NoWatchpoints    bool // times in rings from looks alone
 	SharesProcess    bool // something else of note runs in this process: a load generator
 }
 
@@ -53,10 +54,11 @@ type recorder struct {
 	warned map[string]bool // notes that were made, one of a kind for each process
 	warns  []string        // what the user is to know at once
 
-	cost   *costMeter
-	ids    *wire.IDSet
-	shadow *shadow.Shadow // nil: not asked for
-	rings  bool           // a target mapped what may be a ring
+	cost    *costMeter
+	ids     *wire.IDSet
+	shadow  *shadow.Shadow // nil: not asked for
+	noWatch error          // why watchpoints are not used on rings; nil: they are
+	rings   bool           // a target mapped what may be a ring
 
 	cancel   context.CancelFunc
 	done     chan error  // closed ring, or the error that stopped the drain
@@ -95,6 +97,11 @@ func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
 	r.progs, err = attach.Load(attach.Options{RingBytes: o.RingBytes, CaptureBytes: o.CaptureBytes, DebugDropPermill: o.DebugDropPermill, NoFollow: o.NoFollow})
 	if err != nil {
 		return nil, err
+	}
+	if o.ShadowRings {
+		if r.noWatch = errWatchpointsOff; !o.NoWatchpoints {
+			r.noWatch = attach.TryWatchpoints()
+		}
 	}
 	r.cost = startCost(r.progs)
 	if r.w, err = run.Create(o.OutDir, run.Metadata{RunID: o.RunID, Options: r.optionTable(), Decoders: decoders()}); err != nil {
@@ -309,16 +316,24 @@ func (r *recorder) optionTable() map[string]string {
 		"shadow_rings":         strconv.FormatBool(o.ShadowRings),
 		"other_recorders_here": fmt.Sprint(len(attach.Others()) - len(o.PIDs)),
 	}
+	if o.ShadowRings {
+		m["watchpoints"] = "fire"
+		if r.noWatch != nil {
+			m["watchpoints"] = r.noWatch.Error()
+		}
+	}
 	maps.Copy(m, o.Extra)
 	return m
 }
+
+var errWatchpointsOff = errors.New("switched off by --no-watchpoints")
 
 // startShadow begins to look into rings, when that was asked for.
 func (r *recorder) startShadow() {
 	if !r.opts.ShadowRings {
 		return
 	}
-	r.shadow = shadow.New(engine.GenericRules(), r.ids, r.opts.ShadowInterval)
+	r.shadow = shadow.New(engine.GenericRules(), r.ids, r.opts.ShadowInterval, r.noWatch)
 	r.shadow.Scan(r.described())
 }
 
@@ -330,7 +345,7 @@ func (r *recorder) stopShadow() {
 	c := r.shadow.Close(r.w)
 	r.shadow = nil
 	r.w.Note(&run.Note{AtNS: run.Mono(), Level: "info", Code: "shadow-cost",
-		Text: fmt.Sprintf("%d rings were looked at %d times in %.1f s, which took %.2f %% of a core", c.Rings, c.Looks, c.Elapsed.Seconds(), 100*c.Share())})
+		Text: fmt.Sprintf("%d rings were looked at %d times in %.1f s, which took %.2f %% of a core; %d hits of watchpoints gave the exact time of %d of %d ends of messages of the rings that had any", c.Rings, c.Looks, c.Elapsed.Seconds(), 100*c.Share(), c.Hits, c.Exact, c.Exact+c.Bounded)})
 }
 
 // described lists the known targets by PID.

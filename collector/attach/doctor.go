@@ -89,6 +89,7 @@ func (f *findings) hooks() {
 	f.add("queued bytes of unix sockets", false, haveField("unix_sock", "inq_len"), "unix_sock.inq_len; aligns channels that were open before attach", "Linux 6.17 or newer has it; elsewhere the buffers of a queue are added up, 16 at most")
 	f.try("uprobes", false, func() error { return tryUprobe(ownProgram, false) }, "for CUDA calls and user spans", "needs CONFIG_UPROBES")
 	f.try("uprobe multi", false, func() error { return tryUprobe(ownProgram, true) }, "many uprobes at once", "Linux 6.6 or newer has it")
+	f.try("watchpoints", false, TryWatchpoints, "fire; for the exact times of messages in rings of shared memory (--shadow-rings)", "use the processor itself, or a virtual machine that is given its debug registers; without them those times lie between two looks")
 	f.try("fentry", false, func() error {
 		return tryHook(&ebpf.ProgramSpec{Name: "sl_probe", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceFEntry, AttachTo: "vfs_read", License: "GPL"})
 	}, "not used", "not needed: nothing uses it")

@@ -278,6 +278,7 @@ func eachLine(path string, fn func([]string)) {
 // Mapping is one shared mapping of a tmpfs file.
 type Mapping struct {
 	Addr, Size uint64
+	Offset     uint64 // in the file
 	Dev        uint32
 	Inode      uint64
 	Name       string // of the file, as a record of a call on it would have it
@@ -299,14 +300,15 @@ func Mappings(pid uint32) []Mapping {
 		lo, hi, _ := strings.Cut(f[0], "-")
 		addr, err1 := strconv.ParseUint(lo, 16, 64)
 		end, err5 := strconv.ParseUint(hi, 16, 64)
+		off, err6 := strconv.ParseUint(f[2], 16, 64)
 		ino, err2 := strconv.ParseUint(f[4], 10, 64)
 		ma, mi, _ := strings.Cut(f[3], ":")
 		major, err3 := strconv.ParseUint(ma, 16, 12)
 		minor, err4 := strconv.ParseUint(mi, 16, 20)
-		if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+		if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 			return
 		}
-		out = append(out, Mapping{Addr: addr, Size: end - addr, Inode: ino, Dev: uint32(major)<<20 | uint32(minor), Name: f[5][strings.LastIndexAny(f[5], "/:")+1:]})
+		out = append(out, Mapping{Addr: addr, Size: end - addr, Offset: off, Inode: ino, Dev: uint32(major)<<20 | uint32(minor), Name: f[5][strings.LastIndexAny(f[5], "/:")+1:]})
 	})
 	return out
 }

@@ -43,12 +43,16 @@ func RingOf(size int64) (RingLayout, bool) {
 func (l RingLayout) MetaAt() int64  { return l.ChunkBytes * int64(l.Chunks) }
 func (l RingLayout) MetaBytes() int { return (1 + l.Readers) * l.Chunks }
 
+// WrittenAt and ReadAt are where among the flags those of a chunk are.
+func (l RingLayout) WrittenAt(chunk int) int      { return chunk * (1 + l.Readers) }
+func (l RingLayout) ReadAt(chunk, reader int) int { return chunk*(1+l.Readers) + 1 + reader }
+
 // Written reports that a chunk holds a message.
-func (l RingLayout) Written(meta []byte, chunk int) bool { return meta[chunk*(1+l.Readers)] == 1 }
+func (l RingLayout) Written(meta []byte, chunk int) bool { return meta[l.WrittenAt(chunk)] == 1 }
 
 // Read reports that a reader has taken the message of a chunk.
 func (l RingLayout) Read(meta []byte, chunk, reader int) bool {
-	return meta[chunk*(1+l.Readers)+1+reader] == 1
+	return meta[l.ReadAt(chunk, reader)] == 1
 }
 
 // RingMessage is what the head of a chunk says of its message.

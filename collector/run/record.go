@@ -112,8 +112,9 @@ type ShmRef struct {
 
 // ProtoRing marks a message of a ring in shared memory that was watched by looking at it at an
 // interval. No call carried it: at the sender FirstEnterNS and LastExitNS are the two looks between
-// which it was enqueued, at the receiver those between which it was dequeued. Its positions count
-// bytes of messages since the first look.
+// which it was enqueued, at the receiver those between which it was dequeued. All its times are the
+// same where a watchpoint gave the moment: then TID is the thread that wrote the flag; else it is TGID.
+// Its positions count bytes of messages since the first look.
 const ProtoRing = "shm-ring"
 
 // MsgFlags qualify a message record.

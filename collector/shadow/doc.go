@@ -19,4 +19,15 @@
 // message with the same bytes as the one a lap before it is found when a later chunk changes; it is
 // then marked MsgGuessed. A ring that goes round between two looks loses a lap; that is counted as
 // loss where it shows.
+//
+// # Watchpoints
+//
+// Where the machine has debug registers that work, the flags are watched by hardware too, in each
+// thread of the writer and the readers. A hit tells who wrote, when, and what the flags were then. It
+// makes no message: looks find those, and their ids; a hit only replaces the two looks between which
+// an end lies by its moment. What is not certain stays as it was: chunks beyond the registers, and
+// whatever follows a lost hit until the flags tell again where the writer or reader is.
+//
+// Registers stay where they are. To move them along with the writer would reach all chunks with two
+// of them, but costs an interrupt of each thread of the target for every few messages.
 package shadow

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -45,11 +46,18 @@ type ring struct {
 	pos      uint64
 	untaken  []untaken
 	enqueued uint64
+
+	flagsIn        map[uint32]uint64 // by process: where it has mapped the flags; without 0 it cannot be watched
+	tracks         []*track          // registers that watch the flags
+	waiting        []*end            // found by a look, its hit not settled yet
+	exact, bounded uint64            // ends with tracks on the ring: with a time of a hit, and without
+	hits, lost     uint64            // of registers given up
 }
 
 // untaken is a message that a reader has not taken yet.
 type untaken struct {
-	msg     run.Message // as it was enqueued
+	msg     run.Message // as it was found to be enqueued
+	put     *end
 	chunk   int
 	reader  int
 	sinceNS int64 // begin of the last look at which it was not taken
@@ -189,11 +197,11 @@ func (r *ring) accept(c int, sinceNS int64, body []byte, l *wire.Looker, out fou
 	if m.Type == "" {
 		m.Type = "ring"
 	}
+	put := &end{msg: m, chunk: c, reader: -1, out: out}
 	for i := range r.readers {
-		m.EP = r.ep[i]
-		out.message(&m)
-		r.untaken = append(r.untaken, untaken{m, c, i, sinceNS})
+		r.untaken = append(r.untaken, untaken{m, put, c, i, sinceNS})
 	}
+	r.foundEnd(put)
 }
 
 // forget ends the wait for readers of what chunk c held: it was written again, so they have read it.
@@ -291,5 +299,8 @@ func (r *ring) taken(u *untaken, out found) {
 	m.TGID, m.TID = r.readers[u.reader], r.readers[u.reader]
 	m.FirstEnterNS, m.LastExitNS = max(u.sinceNS, m.FirstEnterNS), run.Mono()
 	m.FirstExitNS, m.LastEnterNS = m.LastExitNS, m.FirstEnterNS
-	out.message(&m)
+	r.foundEnd(&end{msg: m, chunk: u.chunk, reader: u.reader, put: u.put, out: out})
 }
+
+// readerOf is the number of a process among the readers; -1: it is none, so it writes.
+func (r *ring) readerOf(pid uint32) int { return slices.Index(r.readers, pid) }

@@ -40,12 +40,16 @@ type Shadow struct {
 	pending queue
 	nextEP  uint32
 	cost    Cost
+	watch   watching
 }
 
 // Cost is what the watching took.
 type Cost struct {
 	Rings   int
 	Looks   uint64 // at one ring
+	Hits    uint64 // of watchpoints
+	Exact   uint64 // ends of messages with the time of a hit
+	Bounded uint64 // ends of messages of watched rings, without one
 	CPU     time.Duration
 	Elapsed time.Duration
 }
@@ -58,10 +62,12 @@ func (c Cost) Share() float64 {
 	return float64(c.CPU) / float64(c.Elapsed)
 }
 
-// New starts watching nothing. An interval of 0 is the default.
-func New(rules *wire.Rules, ids *wire.IDSet, interval time.Duration) *Shadow {
+// New starts watching nothing. An interval of 0 is the default. The flags of rings are watched by
+// hardware as well, for exact times, unless something says why not, such as attach.TryWatchpoints.
+func New(rules *wire.Rules, ids *wire.IDSet, interval time.Duration, noWatchpoints error) *Shadow {
 	s := &Shadow{interval: cmp.Or(interval, DefaultInterval), looker: wire.NewLooker(rules, ids),
 		stop: make(chan struct{}), done: make(chan struct{}), known: map[uint64]bool{}, nextEP: firstEndpoint}
+	s.watch.whyNot = noWatchpoints
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1) // the one that hold keeps
 	go s.run()
 	return s
@@ -69,44 +75,58 @@ func New(rules *wire.Rules, ids *wire.IDSet, interval time.Duration) *Shadow {
 
 // Scan looks for rings that processes have mapped and watches those it does not know yet.
 func (s *Shadow) Scan(procs []*run.Proc) {
-	type mapper struct {
-		p *run.Proc
-		m attach.Mapping
-	}
 	byInode := map[uint64][]mapper{}
 	var order []uint64
 	for _, p := range procs {
 		for _, m := range attach.Mappings(p.TGID) {
-			if byInode[m.Inode] == nil {
+			l := byInode[m.Inode]
+			if l == nil {
 				order = append(order, m.Inode)
 			}
-			if !slices.ContainsFunc(byInode[m.Inode], func(x mapper) bool { return x.p.TGID == p.TGID }) {
-				byInode[m.Inode] = append(byInode[m.Inode], mapper{p, m})
+			if i := slices.IndexFunc(l, func(x mapper) bool { return x.p.TGID == p.TGID }); i >= 0 {
+				l[i].again = true
+			} else {
+				byInode[m.Inode] = append(l, mapper{p: p, m: m})
 			}
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	had := len(s.rings)
 	for _, ino := range order {
 		l := byInode[ino]
 		if len(l) < 2 || s.known[ino] {
 			continue
 		}
-		var who []*run.Proc
-		for _, x := range l {
-			who = append(who, x.p)
-		}
-		if err := s.add(l[0].m, l[0].p.TGID, who); err != nil && !errors.Is(err, errNoRing) {
+		if err := s.add(l); err != nil && !errors.Is(err, errNoRing) {
 			s.known[ino] = true
 			s.pending.note("ring-not-shadowed", fmt.Sprintf("segment %s looks like a ring and is not watched: %v", l[0].m.Name, err))
 		}
 	}
+	if len(s.rings) > had {
+		s.arm()
+		for _, r := range s.rings[had:] {
+			_ = r.begin() // what came before the registers were armed came before the watch; the next look says an error
+		}
+	}
+}
+
+// mapper is a process that has a segment mapped.
+type mapper struct {
+	p     *run.Proc
+	m     attach.Mapping
+	again bool // more than once, so that one address is not all there is to watch
 }
 
 var errNoRing = errors.New("no ring")
 
 // add opens a segment and watches it when it is a ring.
-func (s *Shadow) add(m attach.Mapping, pid uint32, procs []*run.Proc) error {
+func (s *Shadow) add(who []mapper) error {
+	m, pid := who[0].m, who[0].p.TGID
+	var procs []*run.Proc
+	for _, x := range who {
+		procs = append(procs, x.p)
+	}
 	f, err := open(pid, m)
 	if err != nil {
 		return err
@@ -119,6 +139,7 @@ func (s *Shadow) add(m attach.Mapping, pid uint32, procs []*run.Proc) error {
 		f.Close()
 		return err
 	}
+	r.mapped(who)
 	for range r.readers {
 		r.ep = append(r.ep, s.nextEP)
 		s.pending.channel(s.nextEP, m)
@@ -244,6 +265,7 @@ func (s *Shadow) run() {
 		s.mu.Lock()
 		idle := len(s.rings) == 0
 		s.lookAll()
+		s.takeHits()
 		if now := run.Mono(); now-alive > aliveEvery {
 			alive = now
 			s.dropDead()
@@ -282,7 +304,7 @@ func (s *Shadow) lookAll() {
 			return false
 		}
 		s.pending.note("ring-ended", fmt.Sprintf("ring %s is no longer looked at after %d messages: %v", r.name, r.enqueued, err))
-		r.f.Close()
+		s.end(r)
 		return true
 	})
 }
@@ -295,9 +317,15 @@ func (s *Shadow) dropDead() {
 				return false
 			}
 		}
-		r.f.Close()
+		s.end(r)
 		return true
 	})
+}
+
+// end gives a ring's file back, and hands on what waits.
+func (s *Shadow) end(r *ring) {
+	s.watch.forget(r)
+	r.f.Close()
 }
 
 // Drain hands over what was found since the last call. The sink is called from this goroutine.
@@ -314,10 +342,14 @@ func (s *Shadow) Close(sink run.Sink) Cost {
 	close(s.stop)
 	<-s.done
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) - 1)
-	s.Drain(sink)
+	s.lookAll()
+	s.takeHits()
 	for _, r := range s.rings {
-		r.f.Close()
+		s.end(r)
 	}
 	s.rings = nil
+	s.watch.close(&s.pending)
+	s.Drain(sink)
+	s.cost.Hits, s.cost.Exact, s.cost.Bounded = s.watch.hits, s.watch.exact, s.watch.bounded
 	return s.cost
 }

@@ -13,7 +13,7 @@ ip link set lo up
 cut -d' ' -f1 /proc/uptime >/result/boot_s
 uname -r >/result/release
 for word in $(cat /proc/cmdline); do
-	case $word in sl_*=*) export "$word" ;; esac # sl_n, sl_c, sl_seed and sl_mid, from kernels.sh
+	case $word in sl_*=*) export "$word" ;; esac # sl_n, sl_c, sl_seed, sl_mid and sl_ring, from kernels.sh
 done
 
 # step NAME COMMAND… keeps what a command printed, its exit code and how long it took.
@@ -75,9 +75,36 @@ midstream() {
 	return $code
 }
 
+# passed FILE: the ring's program has written all its lines.
+passed() { [ "$(wc -l <"$1")" = $((sl_ring + 1)) ]; }
+
+# rings records two processes that pass messages through rings in shared memory.
+rings() {
+	dir=/result/ring
+	mkdir -p $dir
+	mkfifo /tmp/ring.in
+	ring "$sl_ring" </tmp/ring.in >$dir/truth.jsonl 2>$dir/ring.err &
+	passing=$!
+	exec 5>/tmp/ring.in
+	until_true test -s $dir/truth.jsonl || return 1
+	pids=$(head -n 1 $dir/truth.jsonl | tr -dc '0-9,')
+	stageline record --shadow-rings -p "$pids" -o $dir/run 2>$dir/record.err &
+	recorder=$!
+	until_true grep -q recording $dir/record.err || return 1
+	echo go >&5
+	until_true passed $dir/truth.jsonl || return 1
+	kill -INT $recorder
+	wait $recorder
+	code=$?
+	exec 5>&-
+	wait $passing || code=$?
+	return $code
+}
+
 step doctor stageline doctor --json
 step fresh stageline demo --json -n "$sl_n" -c "$sl_c" --seed "$sl_seed" -o /result/fresh
 step mid midstream
+step ring rings
 step drain drain.test -test.v
 stty raw -echo </dev/ttyS1
 tar -C /result -cz . >/dev/ttyS1

@@ -1,8 +1,8 @@
 """Judges what kernels.sh brought back, prints a table, and exits with 1 when something is wrong.
 
-Times are printed, not judged: an emulated machine has none worth judging. What is judged is what was
-recorded: nothing missed, invented or joined wrongly, nothing lost, and no feature missing that the
-kernel should have.
+Durations are printed, not judged: an emulated machine has none worth judging. What is judged is what
+was recorded: nothing missed, invented or joined wrongly, nothing lost, and no feature missing that the
+kernel should have; and that a moment lies where the program itself says it was.
 """
 
 import argparse
@@ -17,7 +17,8 @@ LACKS = {
     "6.12": {"queued bytes of unix sockets"},
 }
 SETTINGS = {"io_uring", "other recorders"}  # rows that are about the host's settings, not its kernel
-UNIX, SEND = 1, 1  # numbers of run.Transport and run.Dir in `stageline dump`
+UNIX, SEND, RECV = 1, 1, 2  # numbers of run.Transport and run.Dir in `stageline dump`
+WATCHED = 8  # chunks of 10 of each of two rings, whose flags four debug registers cover
 
 
 def read(path, default=""):
@@ -27,8 +28,8 @@ def read(path, default=""):
 class Machine:
     """One kernel: its figures for the table, and what is wrong with it."""
 
-    def __init__(self, where, tool, requests):
-        self.where, self.tool, self.requests = where, tool, requests
+    def __init__(self, where, tool, requests, ring_messages):
+        self.where, self.tool, self.requests, self.ring_messages = where, tool, requests, ring_messages
         self.wrong, self.row, self.lacks = [], {}, "not known"
         self.release = read(where / "release", where.name)
         self.series = ".".join(self.release.split(".")[:2])
@@ -43,11 +44,12 @@ class Machine:
         if not self.want((self.where / "drain.rc").exists(), "the machine did not come to its end"):
             self.wrong.append("console: " + read(self.where / "console.log")[-1500:])
             return
-        for step in ("doctor", "fresh", "mid", "drain"):
+        for step in ("doctor", "fresh", "mid", "ring", "drain"):
             self.want(read(self.where / f"{step}.rc") == "0", f"{step}: exit code {read(self.where / f'{step}.rc')}: {read(self.where / f'{step}.err')[-800:]}")
         self.features()
         self.fresh()
         self.midstream()
+        self.ring()
         tests = read(self.where / "drain.out").splitlines()
         passed = sum(t.startswith("--- PASS") for t in tests)
         self.row["drain tests"] = f"{passed} ok"
@@ -121,6 +123,41 @@ class Machine:
         sent = unix & senders
         return len(sent & base.keys()), len(sent), sum(base.get(e, 0) != 0 for e in sent)
 
+    def ring(self):
+        """Compares each end of each message with what the program says. An exact time is taken in the
+        trap that follows the write, before the thread goes on, so it needs no tolerance."""
+        run, truth = self.where / "ring/run", read(self.where / "ring/truth.jsonl").splitlines()
+        if not self.want(run.exists() and len(truth) == self.ring_messages + 1, "ring: no run or no truth"):
+            return
+        there, back = json.loads(truth[0])["pids"]
+        ends = {("put", there, SEND), ("taken", back, RECV), ("put_back", back, SEND), ("got", there, RECV)}
+        found, other = {}, 0
+        for line in self.call("dump", run).splitlines():
+            d = json.loads(line)
+            r = d["record"]
+            if d["kind"] == "message" and r["Proto"] == "shm-ring":
+                ids = r["IDs"] or []
+                other += len(ids) != 1
+                for i in ids:
+                    found.setdefault((r["TGID"], r["Dir"], i["Value"]), []).append((r["FirstEnterNS"], r["LastExitNS"]))
+        exact = missed = outside = 0
+        for i, line in enumerate(truth[1:]):
+            t = json.loads(line)
+            for name, pid, way in ends:
+                got = found.get((pid, way, t["id"]), [])
+                if not got:
+                    missed += 1
+                    continue
+                (lo, hi), (before, after) = got[0], t[name]
+                exact += lo == hi
+                outside += lo > after or hi < before
+                self.want(lo == hi or i % 10 >= WATCHED, f"ring: {name} of message {i} has no exact time: {hi - lo} ns")
+        invented = other + sum(map(len, found.values())) - (4 * self.ring_messages - missed)
+        self.row["ring: ends missed/invented"] = f"{missed}/{invented}"
+        self.row["ring: exact, outside"] = f"{exact} of {4 * self.ring_messages}, {outside}"
+        self.want(missed == 0 and invented == 0, f"ring: {missed} ends missed, {invented} invented")
+        self.want(outside == 0, f"ring: {outside} times lie outside those before and after the write")
+
     def call(self, *args):
         return subprocess.run([self.tool, *map(str, args)], check=True, capture_output=True, text=True).stdout
 
@@ -129,9 +166,10 @@ def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--stageline", required=True)
     p.add_argument("--requests", type=int, required=True)
+    p.add_argument("--ring-messages", type=int, required=True)
     p.add_argument("results", nargs="+", type=pathlib.Path)
     a = p.parse_args()
-    machines = [Machine(r, a.stageline, a.requests) for r in a.results]
+    machines = [Machine(r, a.stageline, a.requests, a.ring_messages) for r in a.results]
     for m in machines:
         m.judge()
     names = list(dict.fromkeys(k for m in machines for k in m.row))

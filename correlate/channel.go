@@ -18,6 +18,8 @@ type endpoint struct {
 	carries  bool      // carried messages with ids
 	closedNS int64
 	readable []readable // TCP: arrivals of data, by time
+
+	strangers int // TCP: calls for which every other end was looked at, see pairByPosition
 }
 
 // half is one direction at one endpoint.

@@ -16,11 +16,20 @@ type tcpIndex struct {
 	byPair   map[string]*endpoint // namespace, local, remote; namespace 0: of any, nil when several
 	byLocal  map[string][]*endpoint
 	byRemote map[string][]*endpoint
-	outward  []*endpoint // those that do not end on a loopback device, in order of announcement
+	byStart  map[callStart][]*endpoint // first calls of those that addresses alone do not pair
 }
 
+// callStart is where in its stream a call began.
+type callStart struct {
+	dir run.Dir
+	pos uint64
+}
+
+// maxStarts is for how many calls an endpoint without a peer is kept in byStart.
+const maxStarts = 32
+
 func newTCPIndex() tcpIndex {
-	return tcpIndex{byPair: map[string]*endpoint{}, byLocal: map[string][]*endpoint{}, byRemote: map[string][]*endpoint{}}
+	return tcpIndex{byPair: map[string]*endpoint{}, byLocal: map[string][]*endpoint{}, byRemote: map[string][]*endpoint{}, byStart: map[callStart][]*endpoint{}}
 }
 
 func (t *Timeline) addTCP(e *endpoint) {
@@ -37,9 +46,6 @@ func (t *Timeline) addTCP(e *endpoint) {
 	x.byRemote[e.Remote] = append(x.byRemote[e.Remote], e)
 	if loopback(e.Local) {
 		return
-	}
-	if !slices.Contains(x.outward, e) {
-		x.outward = append(x.outward, e)
 	}
 	any := tcpKey(0, e.Local, e.Remote)
 	if x.twin(e) {
@@ -71,10 +77,12 @@ func (x *tcpIndex) forget(e *endpoint) {
 	}
 	without(x.byLocal, e.Local, e)
 	without(x.byRemote, e.Remote, e)
-	x.outward = slices.DeleteFunc(x.outward, func(o *endpoint) bool { return o == e })
+	for _, k := range e.starts {
+		without(x.byStart, k, e)
+	}
 }
 
-func without(m map[string][]*endpoint, key string, e *endpoint) {
+func without[K comparable](m map[K][]*endpoint, key K, e *endpoint) {
 	l := slices.DeleteFunc(m[key], func(o *endpoint) bool { return o == e })
 	if len(l) == 0 {
 		delete(m, key)
@@ -83,63 +91,56 @@ func without(m map[string][]*endpoint, key string, e *endpoint) {
 	m[key] = l
 }
 
-// maxStrangers bounds the calls at one endpoint for which all others are looked at. What appears
-// later looks for this one in turn.
-const maxStrangers = 32
-
 // pairByPosition joins an endpoint whose addresses name no other with the one that wrote what it
 // read, or read what it wrote. Where one address fits, as translation of one leaves the other, one
 // byte is enough: another connection at the same position by chance is one in 2^32 over the bytes in
-// flight. Where both are translated, calls that begin at the same position must be found in both
-// directions.
+// flight.
 func (t *Timeline) pairByPosition(e *endpoint, r *run.IO) {
 	candidates := t.tcp.byLocal[e.Remote]
 	if r.Dir == run.Send {
 		candidates = t.tcp.byRemote[e.Local]
 	}
 	for _, c := range candidates {
-		if c.mayPair(e) && c.opposite(r.Dir).covers(e.absolute(r.Pos)) {
+		h := &c.sent
+		if r.Dir == run.Send {
+			h = &c.received
+		}
+		if c.mayPair(e) && h.covers(e.absolute(r.Pos)) {
 			t.join(e, c)
 			return
 		}
 	}
-	if e.strangers == maxStrangers || loopback(e.Local) {
+	t.pairByStarts(e, r)
+}
+
+// pairByStarts is for connections of which both addresses are translated: calls that begin at the
+// same position must be found in both directions.
+func (t *Timeline) pairByStarts(e *endpoint, r *run.IO) {
+	if !e.PosAbsolute || len(e.starts) == maxStarts || loopback(e.Local) {
 		return
 	}
-	e.strangers++
-	for _, c := range t.tcp.outward {
-		if c.mayPair(e) && c.opposite(r.Dir).begins(e.absolute(r.Pos)) && c.sameBeginning(e, r.Dir) {
+	at := callStart{r.Dir, e.absolute(r.Pos)}
+	for _, c := range t.tcp.byStart[at.facing()] {
+		back := func(k callStart) bool { return k.dir != r.Dir && slices.Contains(c.starts, k.facing()) }
+		if c.mayPair(e) && slices.ContainsFunc(e.starts, back) {
 			t.join(e, c)
 			return
 		}
 	}
+	e.starts = append(e.starts, at)
+	t.tcp.byStart[at] = append(t.tcp.byStart[at], e)
 }
 
 func (e *endpoint) mayPair(with *endpoint) bool {
 	return e != with && e.peer == nil && e.closedNS == 0 && (e.NetNS == with.NetNS || !loopback(with.Local))
 }
 
-// opposite is the half that moved what the other end's dir moves.
-func (e *endpoint) opposite(dir run.Dir) *half {
-	if dir == run.Send {
-		return &e.received
+// facing is the same place as the other end sees it.
+func (k callStart) facing() callStart {
+	if k.dir == run.Send {
+		return callStart{run.Recv, k.pos}
 	}
-	return &e.sent
-}
-
-// sameBeginning tells whether two ends have calls that begin at the same position in the direction
-// other than dir of with.
-func (e *endpoint) sameBeginning(with *endpoint, dir run.Dir) bool {
-	mine, other := &e.received, &with.sent
-	if dir == run.Send {
-		mine, other = &e.sent, &with.received
-	}
-	return slices.ContainsFunc(other.marks, func(m mark) bool { return mine.begins(m.start) })
-}
-
-// begins tells whether a call began to move bytes at pos.
-func (h *half) begins(pos uint64) bool {
-	return slices.ContainsFunc(h.marks, func(m mark) bool { return m.start == pos })
+	return callStart{run.Send, k.pos}
 }
 
 // covers tells whether a call moved the byte at pos.

@@ -71,7 +71,7 @@ func TestTCPPairs(t *testing.T) {
 		for _, e := range tl.endpoints {
 			tl.forget(e.ID, e)
 		}
-		if n := len(tl.tcp.byLocal) + len(tl.tcp.byRemote) + len(tl.tcp.outward); n > 0 {
+		if n := len(tl.tcp.byLocal) + len(tl.tcp.byRemote) + len(tl.tcp.byStart); n > 0 {
 			t.Errorf("%s: %d entries left of endpoints that are forgotten", c.name, n)
 		}
 	}

@@ -33,8 +33,8 @@ fuzzers() {
 
 # one PACKAGE NAME runs one fuzzer. A run whose time is up while an input is being shrunk ends with
 # "context deadline exceeded" and names no input: that is no finding. One that spends its time on the
-# inputs it knew before has tried nothing new, which is no success. An input that was ended for its
-# time or memory may pass when it is run alone; it is reported all the same.
+# inputs it knew before has tried nothing new, which is no success. A worker that died may leave an
+# input that passes alone (golang.org/issue/56238); it is reported all the same.
 one() {
 	local pkg=$1 name=$2 log rc=0 said input found=none
 	log=$OUT/$(echo "${pkg#./}" | tr / .).$name.log

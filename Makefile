@@ -2,7 +2,7 @@
 GO ?= go
 PYTHON ?= .tools/venv/bin/python
 
-.PHONY: all build generate check test test-kernels demo verdicts bench bench-load bench-load-peers venv overhead clean
+.PHONY: all build generate check test test-kernels fuzz demo verdicts bench bench-load bench-load-peers venv overhead clean
 
 all: build
 
@@ -19,8 +19,11 @@ check: ## formatting, vet, staticcheck, import rules, and that the generated fil
 test: build venv ## everything, as root on the live kernel
 	scripts/test.sh
 
-test-kernels: ## a small run on Linux 6.1 and 6.12 in QEMU; 2 to 5 minutes, needs no root
+test-kernels: ## a small run on Linux 6.1 and 6.12 in QEMU; 2 to 5 minutes, more on a busy host; needs no root
 	scripts/kernels.sh
+
+fuzz: ## every fuzzer for FUZZTIME (10m), JOBS (2) at once; exit 1 with the failing input
+	scripts/fuzz.sh
 
 venv: ## Python with pyzmq for the tests on real libzmq
 	scripts/venv.sh

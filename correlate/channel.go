@@ -17,7 +17,8 @@ type endpoint struct {
 	byTGID   [2]uint32 // last process that sent, received here
 	carries  bool      // carried messages with ids
 	closedNS int64
-	readable []readable // TCP: arrivals of data, by time
+	readable []readable  // TCP: arrivals of data, by time
+	starts   []callStart // TCP: first calls while no peer is known
 }
 
 // half is one direction at one endpoint.

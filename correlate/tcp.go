@@ -16,10 +16,20 @@ type tcpIndex struct {
 	byPair   map[string]*endpoint // namespace, local, remote; namespace 0: of any, nil when several
 	byLocal  map[string][]*endpoint
 	byRemote map[string][]*endpoint
+	byStart  map[callStart][]*endpoint // first calls of those that addresses alone do not pair
 }
 
+// callStart is where in its stream a call began.
+type callStart struct {
+	dir run.Dir
+	pos uint64
+}
+
+// maxStarts is for how many calls an endpoint without a peer is kept in byStart.
+const maxStarts = 32
+
 func newTCPIndex() tcpIndex {
-	return tcpIndex{map[string]*endpoint{}, map[string][]*endpoint{}, map[string][]*endpoint{}}
+	return tcpIndex{byPair: map[string]*endpoint{}, byLocal: map[string][]*endpoint{}, byRemote: map[string][]*endpoint{}, byStart: map[callStart][]*endpoint{}}
 }
 
 func (t *Timeline) addTCP(e *endpoint) {
@@ -67,9 +77,12 @@ func (x *tcpIndex) forget(e *endpoint) {
 	}
 	without(x.byLocal, e.Local, e)
 	without(x.byRemote, e.Remote, e)
+	for _, k := range e.starts {
+		without(x.byStart, k, e)
+	}
 }
 
-func without(m map[string][]*endpoint, key string, e *endpoint) {
+func without[K comparable](m map[K][]*endpoint, key K, e *endpoint) {
 	l := slices.DeleteFunc(m[key], func(o *endpoint) bool { return o == e })
 	if len(l) == 0 {
 		delete(m, key)
@@ -79,8 +92,9 @@ func without(m map[string][]*endpoint, key string, e *endpoint) {
 }
 
 // pairByPosition joins an endpoint whose addresses name no other with the one that wrote what it
-// read, or read what it wrote. One address must fit: translation leaves the other as it is. Another
-// connection at the same position by chance is one in 2^32 over the bytes in flight.
+// read, or read what it wrote. Where one address fits, as translation of one leaves the other, one
+// byte is enough: another connection at the same position by chance is one in 2^32 over the bytes in
+// flight.
 func (t *Timeline) pairByPosition(e *endpoint, r *run.IO) {
 	candidates := t.tcp.byLocal[e.Remote]
 	if r.Dir == run.Send {
@@ -91,14 +105,42 @@ func (t *Timeline) pairByPosition(e *endpoint, r *run.IO) {
 		if r.Dir == run.Send {
 			h = &c.received
 		}
-		if c == e || c.peer != nil || c.closedNS != 0 || c.NetNS != e.NetNS && loopback(e.Local) {
-			continue
-		}
-		if h.covers(e.absolute(r.Pos)) {
+		if c.mayPair(e) && h.covers(e.absolute(r.Pos)) {
 			t.join(e, c)
 			return
 		}
 	}
+	t.pairByStarts(e, r)
+}
+
+// pairByStarts is for connections of which both addresses are translated: calls that begin at the
+// same position must be found in both directions.
+func (t *Timeline) pairByStarts(e *endpoint, r *run.IO) {
+	if !e.PosAbsolute || len(e.starts) == maxStarts || loopback(e.Local) {
+		return
+	}
+	at := callStart{r.Dir, e.absolute(r.Pos)}
+	for _, c := range t.tcp.byStart[at.facing()] {
+		back := func(k callStart) bool { return k.dir != r.Dir && slices.Contains(c.starts, k.facing()) }
+		if c.mayPair(e) && slices.ContainsFunc(e.starts, back) {
+			t.join(e, c)
+			return
+		}
+	}
+	e.starts = append(e.starts, at)
+	t.tcp.byStart[at] = append(t.tcp.byStart[at], e)
+}
+
+func (e *endpoint) mayPair(with *endpoint) bool {
+	return e != with && e.peer == nil && e.closedNS == 0 && (e.NetNS == with.NetNS || !loopback(with.Local))
+}
+
+// facing is the same place as the other end sees it.
+func (k callStart) facing() callStart {
+	if k.dir == run.Send {
+		return callStart{run.Recv, k.pos}
+	}
+	return callStart{run.Send, k.pos}
 }
 
 // covers tells whether a call moved the byte at pos.

@@ -16,6 +16,7 @@ type tcpEnd struct {
 // bytes that were moved; a channel that was guessed wrong is taken back.
 func TestTCPPairs(t *testing.T) {
 	const client, server, service, far = "10.0.0.1:40000", "10.0.0.2:80", "10.9.9.9:80", "10.0.0.2:8080"
+	const client2, gate, gate2 = "10.0.0.1:40001", "10.0.0.254:1024", "10.0.0.254:1025"
 	send := func(ep uint32, pos uint64) run.IO {
 		return run.IO{EP: ep, Dir: run.Send, TGID: ep, TID: ep, EnterNS: baseNS, ExitNS: baseNS + 1, Pos: pos, Ret: 10, Queued: -1}
 	}
@@ -42,6 +43,13 @@ func TestTCPPairs(t *testing.T) {
 		{"destination translated, the reader is told first", []tcpEnd{{1, client, service}, {2, far, client}}, []run.IO{recv(2, 1000), send(1, 1000)}, []uint32{2, 1}},
 		{"destination translated on the host", []tcpEnd{{1, "127.0.0.1:4", "127.0.0.1:80"}, {1, "127.0.0.1:8080", "127.0.0.1:4"}}, []run.IO{send(1, 1000), recv(2, 1000)}, []uint32{2, 1}},
 		{"other bytes", []tcpEnd{{1, client, service}, {2, far, client}}, []run.IO{send(1, 1000), recv(2, 1010)}, []uint32{0, 0}},
+		{"both translated", []tcpEnd{{1, client, service}, {2, far, gate}}, []run.IO{send(1, 1000), recv(2, 1000), send(2, 7000), recv(1, 7000)}, []uint32{2, 1}},
+		{"both translated, calls of one end first", []tcpEnd{{1, client, service}, {2, far, gate}}, []run.IO{recv(2, 1000), send(2, 7000), recv(1, 7000), send(1, 1000)}, []uint32{2, 1}},
+		{"both translated, one direction alone", []tcpEnd{{1, client, service}, {2, far, gate}}, []run.IO{send(1, 1000), recv(2, 1000)}, []uint32{0, 0}},
+		{"both translated, the other direction elsewhere", []tcpEnd{{1, client, service}, {2, far, gate}}, []run.IO{send(1, 1000), recv(2, 1000), send(2, 7000), recv(1, 7001)}, []uint32{0, 0}},
+		{"both translated, two at once", []tcpEnd{{1, client, service}, {2, far, gate}, {1, client2, service}, {2, far, gate2}},
+			[]run.IO{send(1, 1000), send(3, 5000), recv(4, 1000), recv(2, 5000), send(4, 7000), send(2, 9000), recv(1, 7000), recv(3, 9000)}, []uint32{4, 3, 2, 1}},
+		{"loopback of two namespaces, the same positions", []tcpEnd{{1, "127.0.0.1:1", "127.0.0.1:2"}, {2, "127.0.0.1:3", "127.0.0.1:4"}}, []run.IO{send(1, 1000), recv(2, 1000), send(2, 7000), recv(1, 7000)}, []uint32{0, 0}},
 		{"around 2^32", []tcpEnd{{1, client, service}, {2, far, client}}, []run.IO{send(1, 1<<32+5), recv(2, 5)}, []uint32{2, 1}},
 	} {
 		tl := New(Options{})
@@ -63,7 +71,7 @@ func TestTCPPairs(t *testing.T) {
 		for _, e := range tl.endpoints {
 			tl.forget(e.ID, e)
 		}
-		if n := len(tl.tcp.byLocal) + len(tl.tcp.byRemote); n > 0 {
+		if n := len(tl.tcp.byLocal) + len(tl.tcp.byRemote) + len(tl.tcp.byStart); n > 0 {
 			t.Errorf("%s: %d entries left of endpoints that are forgotten", c.name, n)
 		}
 	}

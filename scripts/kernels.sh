@@ -5,18 +5,24 @@
 #
 #   KERNELS="6.1 6.12"    Debian's kernel series to take, the newest of each that apt knows
 #   KERNEL_DEBS="A B"     these packages (linux-image-*.deb) instead; nothing is downloaded
-#   KERNEL_LIMIT=400      seconds each machine may take
+#   KERNEL_LIMIT=1200     seconds each machine may take; on an idle host it takes about 150
 #
-# Downloads are kept in out/kernels/debs, results in out/kernels/<release>.
+# Downloads are kept in out/kernels/debs, results in out/kernels/<release>, and what was skipped, with
+# the reason, in out/kernels/skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$PWD/out/kernels
-limit=${KERNEL_LIMIT:-400}
+limit=${KERNEL_LIMIT:-1200}
 n=30 c=2 seed=1 mid=12 # requests, at once, seed, seconds recorded of a pipeline at work
 ring=53                # messages through rings in shared memory; a prime, so that no lap gives it by chance
 
-skip() {
-	echo "test-kernels: skipped: $*"
+skipped() { # WHAT REASON
+	echo "test-kernels: $1 is skipped: $2" >&2
+	echo "$1: $2" >>"$out/skipped"
+}
+
+skip() { # REASON
+	skipped "every kernel" "$1"
 	exit 0
 }
 
@@ -30,14 +36,14 @@ newest() {
 	apt-cache pkgnames "linux-image-$1." | grep -E '^linux-image-[0-9.+a-z-]+-cloud-amd64$' | sort -V | tail -n 1
 }
 
-fetch() { # SERIES: prints the path of its package
+fetch() { # SERIES: prints the path of its package, or why there is none
 	local name deb
 	name=$(newest "$1")
-	[ -n "$name" ] || { echo "no kernel $1 in the package sources: run apt-get update, or set KERNEL_DEBS" >&2; return 1; }
+	[ -n "$name" ] || { echo "the package sources have no kernel of it: run apt-get update, or set KERNEL_DEBS"; return 1; }
 	deb=$(find "$out/debs" -name "${name}_*.deb" | head -n 1)
 	if [ -z "$deb" ]; then
-		(cd "$out/debs" && timeout 300 apt-get download -q "$name" >/dev/null 2>"$out/download.log") ||
-			{ echo "$name cannot be downloaded: $(tail -n 1 "$out/download.log")" >&2; return 1; }
+		(cd "$out/debs" && timeout 300 apt-get download -q -o Acquire::Retries=3 "$name" >/dev/null 2>"$out/download.log") ||
+			{ echo "$name cannot be downloaded: $(tail -n 1 "$out/download.log")"; return 1; }
 		deb=$(find "$out/debs" -name "${name}_*.deb" | head -n 1)
 	fi
 	echo "$deb"
@@ -68,16 +74,19 @@ boot() {
 	image=$(find "$dir/package/boot" -name 'vmlinuz-*')
 	timeout "$limit" qemu-system-x86_64 -accel tcg,thread=single -cpu max -smp 2 -m 1536 -nodefaults -no-reboot -display none \
 		-kernel "$image" -initrd "$out/initrd.gz" -serial "file:$dir/console.log" -serial "file:$dir/result.tgz" \
-		-append "console=ttyS0 quiet panic=-1 no_timer_check sl_n=$n sl_c=$c sl_seed=$seed sl_mid=$mid sl_ring=$ring" </dev/null || echo "the machine ended with exit code $?" >>"$dir/console.log"
+		-append "console=ttyS0 quiet panic=-1 no_timer_check sl_n=$n sl_c=$c sl_seed=$seed sl_mid=$mid sl_ring=$ring" </dev/null &
+	trap "kill $!" TERM
+	wait $! || echo "the machine ended with exit code $?; 124: not done within $limit s" >>"$dir/console.log"
 	rm -r "$dir/package"
 	tar -xzf "$dir/result.tgz" -C "$dir" || echo "the machine sent no whole result" >>"$dir/console.log"
 }
 
+mkdir -p "$out/debs"
+rm -f "$out/skipped"
 need qemu-system-x86_64
 need busybox
 need cpio
 need dpkg-deb
-mkdir -p "$out/debs"
 read -r -a debs <<<"${KERNEL_DEBS:-}"
 if [ ${#debs[@]} = 0 ]; then
 	need apt-cache
@@ -85,18 +94,19 @@ if [ ${#debs[@]} = 0 ]; then
 		if deb=$(fetch "$series"); then
 			debs+=("$deb")
 		else
-			echo "test-kernels: $series is skipped" >&2
+			skipped "$series" "$deb"
 		fi
 	done
 	[ ${#debs[@]} -gt 0 ] || skip "no kernel to test"
 fi
 build
 dirs=() jobs=()
+trap '[ ${#jobs[@]} = 0 ] || kill "${jobs[@]}" 2>/dev/null || true' EXIT # an interrupted run leaves no machine behind
 for deb in "${debs[@]}"; do
 	dir=$out/$(basename "$deb" | sed 's/^linux-image-//; s/_.*//')
 	dirs+=("$dir")
 	boot "$deb" "$dir" &
 	jobs+=($!)
 done
-for job in "${jobs[@]}"; do wait "$job"; done
+for job in "${jobs[@]}"; do wait "$job" || echo "test-kernels: a machine could not be started or read" >&2; done
 exec python3 scripts/kernels/judge.py --stageline "$out/root/bin/stageline" --requests $n --ring-messages $ring "${dirs[@]}"

@@ -30,7 +30,7 @@ func bePuppet() {
 	unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 20000, Max: 20000})
 	acts := map[string]func(string) (string, error){
 		"talk": talk, "tcp": talkTCP, "files": openMany, "threads": threadMany, "fork": forkMany, "uring": openRing, "child": childAt,
-		"segment": makeSegment, "name": func(s string) (string, error) { return "", os.WriteFile("/proc/self/comm", []byte(s), 0o600) },
+		"segment": makeSegment, "serve": serveWork, "front": serveFront, "name": func(s string) (string, error) { return "", os.WriteFile("/proc/self/comm", []byte(s), 0o600) },
 	}
 	fmt.Println("ready")
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {

@@ -162,9 +162,11 @@ func beWorker() {
 	}
 	fmt.Println("listening")
 	go endWithInput()
-	http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		io.Copy(io.Discard, req.Body)
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"id":"chatcmpl-%s","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"done"},"finish_reason":"stop"}]}`, req.Header.Get("X-Request-Id"))
-	}))
+	http.Serve(ln, http.HandlerFunc(answerWork))
+}
+
+func answerWork(w http.ResponseWriter, req *http.Request) {
+	io.Copy(io.Discard, req.Body)
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"id":"chatcmpl-%s","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"done"},"finish_reason":"stop"}]}`, req.Header.Get("X-Request-Id"))
 }

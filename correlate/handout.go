@@ -37,28 +37,32 @@ func (t *Timeline) handOne(b *built) {
 	t.linkOne(b)
 	if b.evidence || len(t.procs.byTGID) <= 1 {
 		b.complete()
-		t.opt.Done(&b.RequestTimeline)
+		t.opt.Done(b.q)
 	}
 	*b = built{seq: b.seq}
 }
 
 // complete adds what is known only at the end.
 func (b *built) complete() {
+	b.noteLate(b.q)
+	fill(b.q)
+}
+
+func (b *built) noteLate(q *RequestTimeline) {
 	if b.late > 0 {
-		b.Notes = append(b.Notes, fmt.Sprintf("%d messages named it long after its end", b.late))
+		q.Notes = append(q.Notes, fmt.Sprintf("%d messages named it long after its end", b.late))
 	}
-	fill(&b.RequestTimeline)
 }
 
 // compare orders requests by time.
 func (b *built) compare(o *built) int {
-	return cmp.Or(cmp.Compare(b.sortNS, o.sortNS), cmp.Compare(b.ID, o.ID), cmp.Compare(b.seq, o.seq))
+	return cmp.Or(cmp.Compare(b.sortNS, o.sortNS), cmp.Compare(b.id, o.id), cmp.Compare(b.seq, o.seq))
 }
 
 // linkOne ties a request whose id the engine never showed to the only record of the load generator
 // that was on its connection at that time.
 func (t *Timeline) linkOne(b *built) {
-	if b.Client != nil || b.conn[1] == "" {
+	if b.client != nil || b.conn[1] == "" {
 		return
 	}
 	var found *run.Request

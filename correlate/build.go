@@ -16,7 +16,7 @@ type built struct {
 	q        *RequestTimeline // nil: on the shelf, or handed out
 	place    place            // on the shelf
 	id       string           // of q
-	client   *run.Request     // of q
+	client   *client          // of q
 	joined   bool             // the client was found when q was on the shelf
 	conn     [2]string        // local and remote address of its entry connection
 	entryNS  int64
@@ -27,18 +27,18 @@ type built struct {
 	evidence bool // something says that this was a request: a stage, an id, a client
 }
 
-func (b *built) setClient(c *run.Request) {
-	b.id, b.client, b.evidence = c.ID, c, true
+func (b *built) setClient(c *client) {
+	b.id, b.client, b.evidence = c.id, c, true
 	if b.q == nil {
 		b.joined = true
 		return
 	}
-	b.q.setClient(c, b.unnamed)
+	b.q.setClient(c.full, b.unnamed)
 }
 
 // file keeps a finished request, on the shelf when there is one.
 func (t *Timeline) file(b built) {
-	b.id, b.client = b.q.ID, b.q.Client
+	b.id = b.q.ID
 	if t.shelf != nil {
 		fill(b.q)
 		b.place, b.q = t.shelf.put(b.q), nil
@@ -144,6 +144,7 @@ func (t *Timeline) sweepHalf(e *endpoint, h *half, horizon int64) {
 const maxWaiting = 65536
 
 func (t *Timeline) forget(id uint32, e *endpoint) {
+	t.rings.forget(e)
 	delete(t.endpoints, id)
 	if t.unixByIno[e.Inode] == e {
 		delete(t.unixByIno, e.Inode)
@@ -165,9 +166,12 @@ func (t *Timeline) build(r *request) {
 	if !r.voted {
 		t.learnChunks(l)
 	}
-	q := &RequestTimeline{ID: r.id, Source: r.source, Aliases: r.aliases, Client: r.client, InFlight: r.inFlight, Notes: r.notes, State: r.state(),
+	q := &RequestTimeline{ID: r.id, Source: r.source, Aliases: r.aliases, InFlight: r.inFlight, Notes: r.notes, State: r.state(),
 		Entry: r.entryPoint(), Reply: r.replyPoint(), Exit: r.exitPoint(t)}
-	b := built{q: q, seq: r.seq, entryNS: r.entryNS}
+	if r.client != nil {
+		q.Client = r.client.full
+	}
+	b := built{q: q, client: r.client, seq: r.seq, entryNS: r.entryNS}
 	if r.conn != nil {
 		b.conn = [2]string{r.conn.Local, r.conn.Remote}
 	}
@@ -182,7 +186,7 @@ func (t *Timeline) build(r *request) {
 	}
 	t.gradeInFlight(r, q)
 	t.explain(q)
-	q.FromEntry = NewFromEntry(q.Client, q.Entry)
+	q.FromEntry = newFromEntry(r.client, q.Entry)
 	t.noteLoss(r, q)
 	b.sortNS = cmp.Or(r.entryNS, r.firstNS)
 	b.unnamed = r.minted
@@ -282,8 +286,8 @@ func (t *Timeline) nameMinted(r *request) {
 
 func (r *request) state() string {
 	switch {
-	case r.client != nil && r.client.State != "":
-		return r.client.State
+	case r.client != nil && r.client.state != "":
+		return r.client.state
 	case r.cut && !r.replyLast:
 		return run.StateClientCancelled
 	case r.status >= 200 && r.status < 400 && r.replyLast:
@@ -328,8 +332,8 @@ func (r *request) exitPoint(t *Timeline) Point {
 		return seen(r.exitNS, "last write before the client left")
 	}
 	hi := r.endNS
-	if r.client != nil && r.client.EndNS != nil {
-		hi = *r.client.EndNS
+	if r.client != nil && r.client.endNS != nil {
+		hi = *r.client.endNS
 	}
 	if hi < r.exitNS {
 		return unknown("end of the reply not seen")

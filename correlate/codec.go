@@ -262,6 +262,7 @@ type decoder struct {
 	b     []byte
 	last  int64
 	bad   bool
+	texts map[string]string
 
 	q      RequestTimeline
 	ints   slab[int64]

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-
-	"github.com/stageline/stageline/collector/run"
 )
 
 // handOut passes finished requests to Options.Done, in the order of Result.Requests as far as that is
@@ -65,9 +63,9 @@ func (t *Timeline) linkOne(b *built) {
 	if b.client != nil || b.conn[1] == "" {
 		return
 	}
-	var found *run.Request
+	var found *client
 	for _, c := range t.clients.on[b.conn] {
-		if t.clients.linked[c] || c.SentNS == nil || b.entryNS < *c.SentNS || c.EndNS != nil && b.entryNS > *c.EndNS {
+		if c.linked || c.sentNS == nil || b.entryNS < *c.sentNS || c.endNS != nil && b.entryNS > *c.endNS {
 			continue
 		}
 		if found != nil {
@@ -76,7 +74,7 @@ func (t *Timeline) linkOne(b *built) {
 		found = c
 	}
 	if found != nil {
-		t.clients.linked[found] = true
+		found.linked = true
 		b.setClient(found)
 	}
 }

@@ -39,6 +39,17 @@ func newShelf(s Store) *shelf {
 func (s *shelf) put(q *RequestTimeline) place {
 	from := len(s.buf)
 	s.buf = s.codec.append(s.buf, q)
+	return s.added(from)
+}
+
+func (s *shelf) putClient(q *run.Request) place {
+	from := len(s.buf)
+	s.buf = s.codec.appendClient(s.buf, q)
+	return s.added(from)
+}
+
+// added takes what was added to the buffer for one thing more on the shelf.
+func (s *shelf) added(from int) place {
 	p := place{s.end, int32(len(s.buf) - from)}
 	s.end += int64(p.n)
 	if len(s.buf) >= shelfBuffer {
@@ -188,23 +199,24 @@ func (r *Result) activationOf(f *firing, members [][2]uint32) (a Activation, ok 
 // read decodes a request and adds what was learned after it was put there.
 func (s *shelved) read(i int, d *decoder, buf *[]byte) (*RequestTimeline, bool) {
 	b := &s.list[i]
-	if cap(*buf) < int(b.place.n) {
-		*buf = make([]byte, max(int(b.place.n), 2*cap(*buf)))
+	q := d.request(s.bytes(b.place, buf))
+	bad := d.bad
+	if b.client != nil {
+		c := d.client(s.bytes(b.client.place, buf))
+		bad = bad || d.bad
+		if b.joined {
+			q.setClient(c, b.unnamed)
+		} else {
+			q.Client = c
+		}
 	}
-	line := (*buf)[:b.place.n]
+	b.noteLate(q)
+	if bad && s.err == nil {
+		s.err = fmt.Errorf("finished request %d was not read as it was written: is its file on a failing disk?", i)
+	}
 	if s.err != nil {
 		return nil, false
 	}
-	if _, err := s.store.ReadAt(line, b.place.at); err != nil {
-		s.err = fmt.Errorf("read finished requests again: %w", err)
-		return nil, false
-	}
-	q := d.request(line)
-	if d.bad {
-		s.err = fmt.Errorf("finished request %d was not read as it was written: is its file on a failing disk?", i)
-		return nil, false
-	}
-	b.addTo(q)
 	if s.together != nil {
 		for k := range q.Visits {
 			q.Visits[k].Activation = int(s.together[int(s.visits[i])+k])
@@ -216,14 +228,20 @@ func (s *shelved) read(i int, d *decoder, buf *[]byte) (*RequestTimeline, bool) 
 	return q, true
 }
 
-// addTo adds what came to be known of a request after it was put away.
-func (b *built) addTo(q *RequestTimeline) {
-	if b.joined {
-		q.setClient(b.client, b.unnamed)
-	} else {
-		q.Client = b.client
+// bytes reads one thing from the shelf into buf; nothing after an error.
+func (s *shelf) bytes(p place, buf *[]byte) []byte {
+	if cap(*buf) < int(p.n) {
+		*buf = make([]byte, max(int(p.n), 2*cap(*buf)))
 	}
-	b.noteLate(q)
+	b := (*buf)[:p.n]
+	if s.err != nil {
+		return nil
+	}
+	if _, err := s.store.ReadAt(b, p.at); err != nil {
+		s.err = fmt.Errorf("read finished requests again: %w", err)
+		return nil
+	}
+	return b
 }
 
 // setClient makes a record of the load generator the client side of a finished request.

@@ -105,16 +105,16 @@ func (t *Timeline) Finish() *Result {
 // that took place on their connection at that time: HTTP/1.1 has one at a time.
 func (t *Timeline) linkByConnection() {
 	for _, c := range t.clients.list {
-		if t.clients.linked[c] {
+		if c.linked {
 			continue
 		}
 		found := -1
 		for i := range t.results {
 			b := &t.results[i]
-			if b.client != nil || c.Local == "" || b.conn != [2]string{c.Remote, c.Local} || c.SentNS == nil {
+			if b.client != nil || c.local == "" || b.conn != [2]string{c.remote, c.local} || c.sentNS == nil {
 				continue
 			}
-			if b.entryNS < *c.SentNS || c.EndNS != nil && b.entryNS > *c.EndNS {
+			if b.entryNS < *c.sentNS || c.endNS != nil && b.entryNS > *c.endNS {
 				continue
 			}
 			if found >= 0 {
@@ -124,7 +124,7 @@ func (t *Timeline) linkByConnection() {
 			found = i
 		}
 		if found >= 0 {
-			t.clients.linked[c] = true
+			c.linked = true
 			t.results[found].setClient(c)
 			continue
 		}
@@ -133,12 +133,12 @@ func (t *Timeline) linkByConnection() {
 }
 
 // clientOnly is a request that the engine never showed.
-func clientOnly(c *run.Request) built {
-	b := built{evidence: true, q: &RequestTimeline{ID: c.ID, Source: "loadgen", Client: c, State: c.State,
+func clientOnly(c *client) built {
+	b := built{evidence: true, client: c, q: &RequestTimeline{ID: c.id, Source: "loadgen", Client: c.full, State: c.state,
 		Entry: unknown("request not seen at the entry"), Reply: unknown("reply not seen"), Exit: unknown("reply not seen"),
 		Notes: []string{"no record of it at the engine's entry"}}}
-	if c.SentNS != nil {
-		b.sortNS = *c.SentNS
+	if c.sentNS != nil {
+		b.sortNS = *c.sentNS
 	}
 	return b
 }

@@ -296,18 +296,24 @@ const maxNotes = 10000
 
 // Request takes an attempt of the load generator, before, during or after its records.
 func (t *Timeline) Request(q *run.Request) {
-	c := *q
-	t.clients.add(&c)
-	if r := t.ids.active[c.ID]; r != nil {
-		t.link(r, &c)
+	c := newClient(q)
+	if t.shelf != nil {
+		c.place = t.shelf.putClient(q)
+	} else {
+		full := *q
+		c.full = &full
+	}
+	t.clients.add(c, t.opt.Done != nil)
+	if r := t.ids.active[c.id]; r != nil {
+		t.link(r, c)
 		return
 	}
-	if i, ok := t.ids.done[c.ID]; ok {
-		t.clients.linked[&c] = true
-		t.results[i].setClient(&c)
+	if i, ok := t.ids.done[c.id]; ok {
+		c.linked = true
+		t.results[i].setClient(c)
 		return
 	}
-	if _, ok := t.ids.orphans[c.ID]; ok {
-		t.activate(&c)
+	if _, ok := t.ids.orphans[c.id]; ok {
+		t.activate(c)
 	}
 }

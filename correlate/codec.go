@@ -290,6 +290,9 @@ type slab[T any] struct {
 
 // take gives n zeroed elements whose neighbours are not theirs to grow into.
 func (s *slab[T]) take(n int) []T {
+	if n == 0 {
+		return []T{} // empty is not null
+	}
 	if s.n+n > len(s.l) {
 		s.l, s.n = make([]T, max(2*len(s.l), n, 16)), 0
 	}

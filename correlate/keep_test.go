@@ -87,7 +87,7 @@ func TestShelfKeepsEveryField(t *testing.T) {
 	early := RequestTimeline{Entry: seen(-5, "x"), Exit: bounded(1, 1<<62, 1<<62, "y"), Hops: []Hop{{ShmWrite: &[2]int64{-1, 1 << 60}}}}
 	c := codec{numbers: map[string]uint64{}, names: new([]string)}
 	d := decoder{names: c.names}
-	for _, q := range []RequestTimeline{full, {}, empty, early, full} {
+	for _, q := range []RequestTimeline{empty, full, {}, empty, early, full} {
 		want := q
 		want.Client = nil
 		line := c.append(nil, &q)
@@ -202,8 +202,8 @@ func TestStoreBoundsMemory(t *testing.T) {
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)
-		if s.n < n*100 {
-			t.Fatalf("%d bytes of %d requests were stored", s.n, n)
+		if tl.shelf.end < int64(n)*100 {
+			t.Fatalf("%d bytes of %d requests were stored", tl.shelf.end, n)
 		}
 		runtime.KeepAlive(tl)
 		return m.HeapAlloc

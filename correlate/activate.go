@@ -37,152 +37,252 @@ type batch struct {
 	seq   uint64
 }
 
+// times is a boundary of a visit that is known; lo and hi are 0 where they are not.
+type times struct{ ns, lo, hi int64 }
+
+func timesOf(p *Point) times { return times{p.at(), p.lo(), p.hi()} }
+
 // served is a visit on its way into an activation.
 type served struct {
-	at    [2]int // request, visit
-	v     *Visit
-	by    server
-	group *served // toward the one that stands for its activation; nil: itself
-	alone bool    // it is certain that no other was served with it
-}
-
-func (s *served) root() *served {
-	for s.group != nil {
-		s = s.group
-	}
-	return s
-}
-
-// with puts two visits into one activation.
-func (s *served) with(o *served) {
-	if a, b := s.root(), o.root(); a != b {
-		b.group = a
-	}
+	request, visit uint32
+	start, finish  times
+	stage          uint16 // in the list of stages
+	group          int32  // toward the one that stands for its activation; -1: itself
+	alone          bool   // it is certain that no other was served with it
 }
 
 // core is the interval in which the visit was certainly being served; it is empty when z ≤ a.
-func (s *served) core() (a, z int64) { return s.v.Start.hi(), s.v.Finish.lo() }
+func (s *served) core() (a, z int64) { return s.start.hi, s.finish.lo }
 
-// activations finds which visits were served together and tells each visit its activation.
-func activations(requests []RequestTimeline) []Activation {
-	all := servedVisits(requests)
-	byServer, byMessage := map[server][]*served{}, map[batch]*served{}
-	for _, s := range all {
-		if s.by.tid != 0 {
-			byServer[s.by] = append(byServer[s.by], s)
-		}
-		for _, m := range s.v.batches {
-			k := batch{s.v.Stage, s.v.TGID, m}
-			if o := byMessage[k]; o != nil {
-				o.with(s)
-			} else {
-				byMessage[k] = s
-			}
-		}
-	}
-	for _, l := range byServer {
-		overlaps(l)
-	}
-	members := map[*served][]*served{}
-	for _, s := range all { // in order of requests and visits
-		members[s.root()] = append(members[s.root()], s)
-	}
-	out := []Activation{}
-	for _, m := range members {
-		if len(m) > 1 || m[0].alone {
-			out = append(out, activation(m))
-		}
-	}
-	slices.SortFunc(out, func(a, b Activation) int {
-		return cmp.Or(cmp.Compare(a.Start.at(), b.Start.at()), cmp.Compare(a.Members[0][0], b.Members[0][0]), cmp.Compare(a.Members[0][1], b.Members[0][1]))
-	})
-	for i := range out {
-		for _, at := range out[i].Members {
-			requests[at[0]].Visits[at[1]].Activation = i
-		}
-	}
-	for _, s := range all {
-		s.v.batches = nil
-	}
-	return out
+// firing is an activation in short: its members stand in a list of all, from and to; first and last
+// are those whose start and finish it has.
+type firing struct {
+	from, to, first, last uint32
+	exact                 bool
+	stage                 uint16 // in the list of stages
+	start, finish         int64  // earliest of its members, latest
+	served                int64  // sum of the service of its members, ns
+	most                  uint32 // of them, those that were certainly served at once
 }
 
-// servedVisits lists the visits whose service is known.
-func servedVisits(requests []RequestTimeline) (out []*served) {
-	for i := range requests {
-		for j := range requests[i].Visits {
-			v := &requests[i].Visits[j]
-			if v.Start.NS != nil && v.Finish.NS != nil && (v.tid != 0 || len(v.batches) > 0) {
-				out = append(out, &served{at: [2]int{i, j}, v: v, by: server{v.Stage, v.TGID, v.tid}})
+// firings finds which visits were served together.
+type firings struct {
+	stages    []string
+	numbers   map[string]uint16 // of stages
+	all       []served
+	visits    []uint32 // number of the first visit of each request
+	n         uint32   // visits
+	byServer  map[server][]int32
+	byMessage map[batch]int32
+	messages  map[int32][]uint64 // of the visits that have any
+}
+
+func newFirings() firings {
+	return firings{numbers: map[string]uint16{}, byServer: map[server][]int32{}, byMessage: map[batch]int32{}, messages: map[int32][]uint64{}}
+}
+
+// request takes the visits whose service is known.
+func (f *firings) request(i int, q *RequestTimeline) {
+	f.visits = append(f.visits, f.n)
+	f.n += uint32(len(q.Visits))
+	for j := range q.Visits {
+		v := &q.Visits[j]
+		if v.Start.NS == nil || v.Finish.NS == nil || v.tid == 0 && len(v.batches) == 0 {
+			continue
+		}
+		k := int32(len(f.all))
+		f.all = append(f.all, served{request: uint32(i), visit: uint32(j), stage: f.stage(v.Stage), start: timesOf(&v.Start), finish: timesOf(&v.Finish), group: -1})
+		if v.tid != 0 {
+			by := server{v.Stage, v.TGID, v.tid}
+			f.byServer[by] = append(f.byServer[by], k)
+		}
+		if len(v.batches) == 0 {
+			continue
+		}
+		f.messages[k] = slices.Clone(v.batches)
+		for _, m := range v.batches {
+			b := batch{v.Stage, v.TGID, m}
+			if o, ok := f.byMessage[b]; ok {
+				f.join(o, k)
+			} else {
+				f.byMessage[b] = k
 			}
 		}
 	}
-	return out
+}
+
+func (f *firings) stage(name string) uint16 {
+	n, ok := f.numbers[name]
+	if !ok {
+		n = uint16(len(f.stages))
+		f.numbers[name], f.stages = n, append(f.stages, name)
+	}
+	return n
+}
+
+func (f *firings) root(k int32) int32 {
+	for f.all[k].group >= 0 {
+		k = f.all[k].group
+	}
+	return k
+}
+
+// join puts two visits into one activation.
+func (f *firings) join(k, o int32) {
+	if a, b := f.root(k), f.root(o); a != b {
+		f.all[b].group = a
+	}
+}
+
+// tell gives the activations to r, and to each visit its own.
+func (f *firings) tell(r *Result) {
+	for _, l := range f.byServer {
+		f.overlaps(l)
+	}
+	list, members := f.list()
+	together := make([]int32, f.n)
+	for i := range together {
+		together[i] = -1
+	}
+	for i := range list {
+		for _, m := range members[list[i].from:list[i].to] {
+			together[f.visits[m[0]]+m[1]] = int32(i)
+		}
+	}
+	if r.kept != nil {
+		r.kept.visits, r.kept.together, r.kept.firings, r.kept.members = f.visits, together, list, members
+		r.kept.stages = f.stages
+		return
+	}
+	for i := range list {
+		a, _ := r.activationOf(&list[i], members)
+		r.Activations = append(r.Activations, a)
+	}
+	for i := range r.Requests {
+		for k := range r.Requests[i].Visits {
+			v := &r.Requests[i].Visits[k]
+			v.Activation, v.batches = int(together[int(f.visits[i])+k]), nil
+		}
+	}
+}
+
+// list is the activations, by start, and their members: requests and visits.
+func (f *firings) list() ([]firing, [][2]uint32) {
+	size := make([]uint32, len(f.all)) // by root
+	for k := range f.all {
+		size[f.root(int32(k))]++
+	}
+	var out []firing
+	number := make([]int32, len(f.all)) // by root
+	at := uint32(0)
+	for k := range f.all {
+		number[k] = -1
+		// A root is not always the first of its group, so that the order comes from the sort below.
+		if n := size[k]; n > 1 || n == 1 && f.all[k].alone {
+			number[k] = int32(len(out))
+			out = append(out, firing{from: at, to: at})
+			at += n
+		}
+	}
+	order := make([]int32, at)
+	for k := range f.all { // in order of requests and visits
+		if n := number[f.root(int32(k))]; n >= 0 {
+			order[out[n].to] = int32(k)
+			out[n].to++
+		}
+	}
+	members := make([][2]uint32, at)
+	for i, k := range order {
+		members[i] = [2]uint32{f.all[k].request, f.all[k].visit}
+	}
+	for i := range out {
+		f.describe(&out[i], order)
+	}
+	slices.SortFunc(out, func(a, b firing) int {
+		return cmp.Or(cmp.Compare(f.all[order[a.first]].start.ns, f.all[order[b.first]].start.ns), cmp.Compare(order[a.from], order[b.from]))
+	})
+	return out, members
 }
 
 // overlaps joins the visits of one thread whose cores overlap, and marks those that were served
 // alone: their core overlaps no other, or, where they have none, they can overlap others by no more
 // than the uncertainty of one finish. Nothing is said of one whose estimates overlap another's by
 // more than that, when its start is too uncertain to be sure.
-func overlaps(l []*served) {
-	slices.SortStableFunc(l, func(a, b *served) int { return cmp.Compare(a.v.Start.hi(), b.v.Start.hi()) })
-	var last *served // of those so far, the one whose core ends last
-	for _, s := range l {
+func (f *firings) overlaps(l []int32) {
+	f.sort(l, func(s *served) int64 { return s.start.hi })
+	last := int32(-1) // of those so far, the one whose core ends last
+	for _, k := range l {
+		s := &f.all[k]
 		a, z := s.core()
 		if z <= a {
 			continue
 		}
 		s.alone = true
-		if last != nil && last.v.Finish.lo() > a {
-			last.with(s)
+		if last >= 0 && f.all[last].finish.lo > a {
+			f.join(last, k)
 		}
-		if last == nil || z > last.v.Finish.lo() {
-			last = s
+		if last < 0 || z > f.all[last].finish.lo {
+			last = k
 		}
 	}
-	slices.SortStableFunc(l, func(a, b *served) int { return cmp.Compare(a.v.Start.lo(), b.v.Start.lo()) })
+	f.sort(l, func(s *served) int64 { return s.start.lo })
 	var end int64 // the latest of the earliest finishes before
-	for i, s := range l {
-		before := end <= s.v.Start.lo()
-		after := i+1 == len(l) || l[i+1].v.Start.lo() >= s.v.Finish.lo()
+	for i, k := range l {
+		s := &f.all[k]
+		before := end <= s.start.lo
+		after := i+1 == len(l) || f.all[l[i+1]].start.lo >= s.finish.lo
 		s.alone = s.alone || before && after
-		end = max(end, s.v.Finish.lo())
+		end = max(end, s.finish.lo)
 	}
-	doubtful(l)
+	f.doubtful(l)
+}
+
+// sort keeps the order of those that are equal, as it was.
+func (f *firings) sort(l []int32, by func(*served) int64) {
+	slices.SortStableFunc(l, func(a, b int32) int { return cmp.Compare(by(&f.all[a]), by(&f.all[b])) })
 }
 
 // doubtful takes back that visits were served alone.
-func doubtful(l []*served) {
-	slices.SortStableFunc(l, func(a, b *served) int { return cmp.Compare(a.v.Start.at(), b.v.Start.at()) })
-	var last *served // of those so far, the one that finished last
-	for _, s := range l {
-		if last != nil && last.root() != s.root() && last.v.Finish.at()-s.v.Start.at() > last.v.Finish.hi()-last.v.Finish.lo() {
-			s.alone, last.alone = false, false
+func (f *firings) doubtful(l []int32) {
+	f.sort(l, func(s *served) int64 { return s.start.ns })
+	last := int32(-1) // of those so far, the one that finished last
+	for _, k := range l {
+		s := &f.all[k]
+		if last >= 0 && f.root(last) != f.root(k) && f.all[last].finish.ns-s.start.ns > f.all[last].finish.hi-f.all[last].finish.lo {
+			s.alone, f.all[last].alone = false, false
 		}
-		if last == nil || s.v.Finish.at() > last.v.Finish.at() {
-			last = s
+		if last < 0 || s.finish.ns > f.all[last].finish.ns {
+			last = k
 		}
 	}
 }
 
-// activation describes the visits that were served together; m is not empty.
-func activation(m []*served) Activation {
-	first, last := m[0].v, m[0].v
-	a := Activation{Stage: first.Stage, TGID: first.TGID, Identity: IdentityOrdered}
-	for _, s := range m {
-		a.Members = append(a.Members, s.at)
-		if s.v.Start.at() < first.Start.at() {
-			first = s.v
+// describe says whose start and finish an activation has, and whether one message carried all.
+func (f *firings) describe(a *firing, order []int32) {
+	a.first, a.last = a.from, a.from
+	for i := a.from; i < a.to; i++ {
+		s := &f.all[order[i]]
+		if s.start.ns < f.all[order[a.first]].start.ns {
+			a.first = i
 		}
-		if s.v.Finish.at() > last.Finish.at() {
-			last = s.v
+		if s.finish.ns > f.all[order[a.last]].finish.ns {
+			a.last = i
+		}
+		a.served += s.finish.ns - s.start.ns
+	}
+	a.start, a.finish, a.stage = f.all[order[a.first]].start.ns, f.all[order[a.last]].finish.ns, f.all[order[a.first]].stage
+	for _, b := range f.messages[order[a.first]] {
+		if !slices.ContainsFunc(order[a.from:a.to], func(k int32) bool { return !slices.Contains(f.messages[k], b) }) {
+			a.exact = true
 		}
 	}
-	a.Start, a.Finish = first.Start, last.Finish
-	for _, b := range first.batches {
-		if !slices.ContainsFunc(m, func(s *served) bool { return !slices.Contains(s.v.batches, b) }) {
-			a.Identity = IdentityExact
+	a.most = a.to - a.from
+	if !a.exact && a.most > 1 {
+		cores := make([][2]int64, 0, a.most)
+		for _, k := range order[a.from:a.to] {
+			from, to := f.all[k].core()
+			cores = append(cores, [2]int64{from, to})
 		}
+		a.most = uint32(atOnce(cores))
 	}
-	return a
 }

@@ -13,8 +13,12 @@ const graceNS = 2_000_000_000
 
 // built is a finished request and what may still be added to it.
 type built struct {
-	RequestTimeline
-	conn     [2]string // local and remote address of its entry connection
+	q        *RequestTimeline // nil: on the shelf, or handed out
+	place    place            // on the shelf
+	id       string           // of q
+	client   *client          // of q
+	joined   bool             // the client was found when q was on the shelf
+	conn     [2]string        // local and remote address of its entry connection
 	entryNS  int64
 	sortNS   int64
 	seq      uint64
@@ -23,16 +27,23 @@ type built struct {
 	evidence bool // something says that this was a request: a stage, an id, a client
 }
 
-func (b *built) setClient(c *run.Request) {
-	b.Client, b.Source = c, "loadgen"
-	b.evidence = true
-	if c.State != "" {
-		b.State = c.State
+func (b *built) setClient(c *client) {
+	b.id, b.client, b.evidence = c.id, c, true
+	if b.q == nil {
+		b.joined = true
+		return
 	}
-	if b.ID != c.ID && !b.unnamed {
-		b.Aliases = append([]Alias{{b.ID, aliasExchange}}, b.Aliases...)
+	b.q.setClient(c.full, b.unnamed)
+}
+
+// file keeps a finished request, on the shelf when there is one.
+func (t *Timeline) file(b built) {
+	b.id = b.q.ID
+	if t.shelf != nil {
+		fill(b.q)
+		b.place, b.q = t.shelf.put(b.q), nil
 	}
-	b.ID = c.ID
+	t.results = append(t.results, b)
 }
 
 // sweep builds requests that have settled and drops raw state that none of the others needs.
@@ -133,6 +144,7 @@ func (t *Timeline) sweepHalf(e *endpoint, h *half, horizon int64) {
 const maxWaiting = 65536
 
 func (t *Timeline) forget(id uint32, e *endpoint) {
+	t.rings.forget(e)
 	delete(t.endpoints, id)
 	if t.unixByIno[e.Inode] == e {
 		delete(t.unixByIno, e.Inode)
@@ -154,37 +166,38 @@ func (t *Timeline) build(r *request) {
 	if !r.voted {
 		t.learnChunks(l)
 	}
-	b := built{seq: r.seq, entryNS: r.entryNS}
-	b.ID, b.Source, b.Aliases, b.Client = r.id, r.source, r.aliases, r.client
-	b.InFlight, b.Notes = r.inFlight, r.notes
-	b.State = r.state()
-	b.Entry, b.Reply, b.Exit = r.entryPoint(), r.replyPoint(), r.exitPoint(t)
+	q := &RequestTimeline{ID: r.id, Source: r.source, Aliases: r.aliases, InFlight: r.inFlight, Notes: r.notes, State: r.state(),
+		Entry: r.entryPoint(), Reply: r.replyPoint(), Exit: r.exitPoint(t)}
+	if r.client != nil {
+		q.Client = r.client.full
+	}
+	b := built{q: q, client: r.client, seq: r.seq, entryNS: r.entryNS}
 	if r.conn != nil {
 		b.conn = [2]string{r.conn.Local, r.conn.Remote}
 	}
-	b.Visits = t.buildVisits(r, l)
+	q.Visits = t.buildVisits(r, l)
 	phases(l)
 	for i := range l {
 		h := l[i].Hop
 		if r.inFlight && h.Identity == IdentityExact && r.entryNS == 0 {
 			h.Identity, h.Reason = IdentityPaired, "request was in flight at attach"
 		}
-		b.Hops = append(b.Hops, h)
+		q.Hops = append(q.Hops, h)
 	}
-	t.gradeInFlight(r, &b)
-	t.explain(&b)
-	b.FromEntry = NewFromEntry(b.Client, b.Entry)
-	t.noteLoss(r, &b)
+	t.gradeInFlight(r, q)
+	t.explain(q)
+	q.FromEntry = newFromEntry(r.client, q.Entry)
+	t.noteLoss(r, q)
 	b.sortNS = cmp.Or(r.entryNS, r.firstNS)
 	b.unnamed = r.minted
 	b.evidence = r.client != nil || len(l) > 0 || !r.minted
 	t.release(r, len(t.results))
-	t.results = append(t.results, b)
+	t.file(b)
 }
 
 // gradeInFlight lowers what is said of a request that began before attach: the visits cut by the
 // attach lack what came before.
-func (t *Timeline) gradeInFlight(r *request, b *built) {
+func (t *Timeline) gradeInFlight(r *request, b *RequestTimeline) {
 	if !r.inFlight {
 		return
 	}
@@ -273,8 +286,8 @@ func (t *Timeline) nameMinted(r *request) {
 
 func (r *request) state() string {
 	switch {
-	case r.client != nil && r.client.State != "":
-		return r.client.State
+	case r.client != nil && r.client.state != "":
+		return r.client.state
 	case r.cut && !r.replyLast:
 		return run.StateClientCancelled
 	case r.status >= 200 && r.status < 400 && r.replyLast:
@@ -319,8 +332,8 @@ func (r *request) exitPoint(t *Timeline) Point {
 		return seen(r.exitNS, "last write before the client left")
 	}
 	hi := r.endNS
-	if r.client != nil && r.client.EndNS != nil {
-		hi = *r.client.EndNS
+	if r.client != nil && r.client.endNS != nil {
+		hi = *r.client.endNS
 	}
 	if hi < r.exitNS {
 		return unknown("end of the reply not seen")
@@ -329,7 +342,7 @@ func (r *request) exitPoint(t *Timeline) Point {
 }
 
 // explain computes JCT and the part of it that no visit and no hop covers; overlap counts once.
-func (t *Timeline) explain(b *built) {
+func (t *Timeline) explain(b *RequestTimeline) {
 	a, z := b.Entry.at(), b.Exit.at()
 	if a == 0 || z < a {
 		return
@@ -367,7 +380,7 @@ func isEntryVisit(t *Timeline, v Visit) bool {
 }
 
 // noteLoss says what was lost while the request ran, and which inputs of its joins are missing.
-func (t *Timeline) noteLoss(r *request, b *built) {
+func (t *Timeline) noteLoss(r *request, b *RequestTimeline) {
 	from, to := cmp.Or(r.entryNS, r.firstNS), cmp.Or(r.endNS, r.lastNS)
 	if l := t.ledger.during(from, to); len(l) > 0 {
 		b.Notes = append(b.Notes, "records lost meanwhile: "+strings.Join(l, ", "))

@@ -4,47 +4,64 @@ import (
 	"github.com/stageline/stageline/collector/run"
 )
 
+// client is a load generator's record, as far as the timeline needs it.
+type client struct {
+	id, state, local, remote           string
+	sentNS, firstNS, endNS, playableNS *int64
+	linked                             bool         // it is the client side of a request
+	full                               *run.Request // nil: on the shelf
+	place                              place
+}
+
+func newClient(q *run.Request) *client {
+	c := &client{id: q.ID, state: q.State, local: q.Local, remote: q.Remote, sentNS: q.SentNS, firstNS: q.FirstNS, endNS: q.EndNS}
+	if q.Audio != nil {
+		c.playableNS = q.Audio.FirstPlayableNS
+	}
+	return c
+}
+
 // clientTable holds the load generator's records.
 type clientTable struct {
-	byID   map[string]*run.Request
-	list   []*run.Request
-	linked map[*run.Request]bool
-	on     map[[2]string][]*run.Request // by the addresses of their connection, the engine's first
+	byID map[string]*client
+	list []*client
+	on   map[[2]string][]*client // by the addresses of their connection, the engine's first
 }
 
-func (c *clientTable) init() {
-	c.byID, c.linked, c.on = map[string]*run.Request{}, map[*run.Request]bool{}, map[[2]string][]*run.Request{}
+func (t *clientTable) init() {
+	t.byID, t.on = map[string]*client{}, map[[2]string][]*client{}
 }
 
-func (c *clientTable) add(q *run.Request) {
-	if q.ID != "" {
-		c.byID[q.ID] = q
+// add takes a record; connections also says where to find it by its connection.
+func (t *clientTable) add(c *client, connections bool) {
+	if c.id != "" {
+		t.byID[c.id] = c
 	}
-	c.list = append(c.list, q)
-	if q.Local != "" {
-		at := [2]string{q.Remote, q.Local}
-		c.on[at] = append(c.on[at], q)
+	t.list = append(t.list, c)
+	if c.local != "" && connections {
+		at := [2]string{c.remote, c.local}
+		t.on[at] = append(t.on[at], c)
 	}
 }
 
 // activate makes a request of a load generator's record whose id turned up in the engine.
-func (t *Timeline) activate(c *run.Request) *request {
-	r := t.newRequest(c.ID)
+func (t *Timeline) activate(c *client) *request {
+	r := t.newRequest(c.id)
 	t.link(r, c)
-	t.own(r, c.ID, aliasSelf)
+	t.own(r, c.id, aliasSelf)
 	return r
 }
 
 // link makes a load generator's record the client side of r.
-func (t *Timeline) link(r *request, c *run.Request) {
-	t.clients.linked[c] = true
+func (t *Timeline) link(r *request, c *client) {
+	c.linked = true
 	r.client, r.source = c, "loadgen"
-	if r.id != c.ID {
+	if r.id != c.id {
 		r.aliases = append(r.aliases, Alias{r.id, aliasSelf})
-		r.id = c.ID
-		r.dropAlias(c.ID)
+		r.id = c.id
+		r.dropAlias(c.id)
 	}
-	if c.SentNS != nil && t.snapshotNS != 0 && *c.SentNS < t.snapshotNS {
+	if c.sentNS != nil && t.snapshotNS != 0 && *c.sentNS < t.snapshotNS {
 		r.inFlight = true
 	}
 }
@@ -60,6 +77,13 @@ type FromEntry struct {
 
 // NewFromEntry is null when there is no client or the engine's read was not seen.
 func NewFromEntry(c *run.Request, entry Point) *FromEntry {
+	if c == nil {
+		return nil
+	}
+	return newFromEntry(newClient(c), entry)
+}
+
+func newFromEntry(c *client, entry Point) *FromEntry {
 	if c == nil || entry.NS == nil {
 		return nil
 	}
@@ -69,9 +93,5 @@ func NewFromEntry(c *run.Request, entry Point) *FromEntry {
 		}
 		return ptr(float64(*to-*from) / 1e3)
 	}
-	f := &FromEntry{SentBeforeUS: us(c.SentNS, entry.NS), FirstContentUS: us(entry.NS, c.FirstNS), EndUS: us(entry.NS, c.EndNS)}
-	if c.Audio != nil {
-		f.PlayableUS = us(entry.NS, c.Audio.FirstPlayableNS)
-	}
-	return f
+	return &FromEntry{SentBeforeUS: us(c.sentNS, entry.NS), FirstContentUS: us(entry.NS, c.firstNS), PlayableUS: us(entry.NS, c.playableNS), EndUS: us(entry.NS, c.endNS)}
 }

@@ -15,7 +15,7 @@ type request struct {
 	seq     uint64
 	source  string
 	aliases []Alias
-	client  *run.Request
+	client  *client
 
 	conn     *endpoint // entry connection; nil when its entry was not seen
 	exchange uint32
@@ -234,7 +234,7 @@ func (t *Timeline) namesClient(m *run.Message) bool {
 func (t *Timeline) entered(m *run.Message) *request {
 	for _, id := range m.IDs {
 		r := t.ids.active[id.Value]
-		if c := t.clients.byID[id.Value]; r == nil && c != nil && !t.clients.linked[c] {
+		if c := t.clients.byID[id.Value]; r == nil && c != nil && !c.linked {
 			r = t.activate(c)
 		}
 		if r != nil && r.conn == nil {

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-
-	"github.com/stageline/stageline/collector/run"
 )
 
 // handOut passes finished requests to Options.Done, in the order of Result.Requests as far as that is
@@ -37,33 +35,37 @@ func (t *Timeline) handOne(b *built) {
 	t.linkOne(b)
 	if b.evidence || len(t.procs.byTGID) <= 1 {
 		b.complete()
-		t.opt.Done(&b.RequestTimeline)
+		t.opt.Done(b.q)
 	}
 	*b = built{seq: b.seq}
 }
 
 // complete adds what is known only at the end.
 func (b *built) complete() {
+	b.noteLate(b.q)
+	fill(b.q)
+}
+
+func (b *built) noteLate(q *RequestTimeline) {
 	if b.late > 0 {
-		b.Notes = append(b.Notes, fmt.Sprintf("%d messages named it long after its end", b.late))
+		q.Notes = append(q.Notes, fmt.Sprintf("%d messages named it long after its end", b.late))
 	}
-	fill(&b.RequestTimeline)
 }
 
 // compare orders requests by time.
 func (b *built) compare(o *built) int {
-	return cmp.Or(cmp.Compare(b.sortNS, o.sortNS), cmp.Compare(b.ID, o.ID), cmp.Compare(b.seq, o.seq))
+	return cmp.Or(cmp.Compare(b.sortNS, o.sortNS), cmp.Compare(b.id, o.id), cmp.Compare(b.seq, o.seq))
 }
 
 // linkOne ties a request whose id the engine never showed to the only record of the load generator
 // that was on its connection at that time.
 func (t *Timeline) linkOne(b *built) {
-	if b.Client != nil || b.conn[1] == "" {
+	if b.client != nil || b.conn[1] == "" {
 		return
 	}
-	var found *run.Request
+	var found *client
 	for _, c := range t.clients.on[b.conn] {
-		if t.clients.linked[c] || c.SentNS == nil || b.entryNS < *c.SentNS || c.EndNS != nil && b.entryNS > *c.EndNS {
+		if c.linked || c.sentNS == nil || b.entryNS < *c.sentNS || c.endNS != nil && b.entryNS > *c.endNS {
 			continue
 		}
 		if found != nil {
@@ -72,7 +74,7 @@ func (t *Timeline) linkOne(b *built) {
 		found = c
 	}
 	if found != nil {
-		t.clients.linked[found] = true
+		found.linked = true
 		b.setClient(found)
 	}
 }

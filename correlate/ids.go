@@ -102,7 +102,7 @@ func (t *Timeline) resolve(value string) (r *request, known string, wrapped bool
 	if r = t.ids.active[value]; r != nil {
 		return r, value, false
 	}
-	if c := t.clients.byID[value]; c != nil && !t.clients.linked[c] {
+	if c := t.clients.byID[value]; c != nil && !c.linked {
 		return t.activate(c), value, false
 	}
 	// A reply may name the request, under a prefix, before the pipeline does.
@@ -117,7 +117,7 @@ func (t *Timeline) resolve(value string) (r *request, known string, wrapped bool
 		}
 		q := t.ids.active[sub]
 		if q == nil {
-			if c := t.clients.byID[sub]; c != nil && !t.clients.linked[c] && wraps(value, sub) {
+			if c := t.clients.byID[sub]; c != nil && !c.linked && wraps(value, sub) {
 				q = t.activate(c)
 			}
 		}

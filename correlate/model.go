@@ -305,7 +305,8 @@ type Counts struct {
 	BytesUnframed    uint64 `json:"bytes_unframed"`
 }
 
-// Result is a finished timeline. Requests are sorted by Entry (or client send) time.
+// Result is a finished timeline. Requests are sorted by Entry (or client send) time; read them with
+// All, which also finds those that Options.Store keeps, of which Requests and Activations hold none.
 type Result struct {
 	Stages   []Stage           `json:"stages"`
 	Channels []Channel         `json:"channels"`
@@ -318,4 +319,6 @@ type Result struct {
 	Notes       []run.Note   `json:"notes"`
 	FromNS      int64        `json:"from_ns"`
 	ToNS        int64        `json:"to_ns"`
+
+	kept *shelved // the requests, when Options.Store keeps them
 }

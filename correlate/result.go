@@ -105,16 +105,16 @@ func (t *Timeline) Finish() *Result {
 // that took place on their connection at that time: HTTP/1.1 has one at a time.
 func (t *Timeline) linkByConnection() {
 	for _, c := range t.clients.list {
-		if t.clients.linked[c] {
+		if c.linked {
 			continue
 		}
 		found := -1
 		for i := range t.results {
 			b := &t.results[i]
-			if b.Client != nil || c.Local == "" || b.conn != [2]string{c.Remote, c.Local} || c.SentNS == nil {
+			if b.client != nil || c.local == "" || b.conn != [2]string{c.remote, c.local} || c.sentNS == nil {
 				continue
 			}
-			if b.entryNS < *c.SentNS || c.EndNS != nil && b.entryNS > *c.EndNS {
+			if b.entryNS < *c.sentNS || c.endNS != nil && b.entryNS > *c.endNS {
 				continue
 			}
 			if found >= 0 {
@@ -124,55 +124,91 @@ func (t *Timeline) linkByConnection() {
 			found = i
 		}
 		if found >= 0 {
-			t.clients.linked[c] = true
+			c.linked = true
 			t.results[found].setClient(c)
 			continue
 		}
-		t.results = append(t.results, clientOnly(c))
+		t.file(clientOnly(c))
 	}
 }
 
 // clientOnly is a request that the engine never showed.
-func clientOnly(c *run.Request) built {
-	b := built{evidence: true}
-	b.ID, b.Source, b.Client, b.State = c.ID, "loadgen", c, c.State
-	b.Entry, b.Reply, b.Exit = unknown("request not seen at the entry"), unknown("reply not seen"), unknown("reply not seen")
-	b.Notes = []string{"no record of it at the engine's entry"}
-	if c.SentNS != nil {
-		b.sortNS = *c.SentNS
+func clientOnly(c *client) built {
+	b := built{evidence: true, client: c, q: &RequestTimeline{ID: c.id, Source: "loadgen", Client: c.full, State: c.state,
+		Entry: unknown("request not seen at the entry"), Reply: unknown("reply not seen"), Exit: unknown("reply not seen"),
+		Notes: []string{"no record of it at the engine's entry"}}}
+	if c.sentNS != nil {
+		b.sortNS = *c.sentNS
 	}
 	return b
 }
 
 func (t *Timeline) result() *Result {
 	r := &Result{Stages: t.stages(), Channels: t.channelList(), Loss: t.ledger.sorted(), Notes: t.notes, FromNS: t.fromNS, ToNS: t.nowNS}
-	only := 0
+	only := t.list(r)
+	learned := newAfterwards()
+	for i, q := range r.All() {
+		learned.request(i, q)
+	}
+	learned.tell(r)
+	t.counts.MessagesOneEnded = t.counts.Messages - t.counts.MessagesPaired - t.counts.MessagesAtEntry - t.counts.MessagesOutside - t.counts.MessagesUnframed
+	r.Counts = t.counts
+	r.Uncovered = t.uncovered(r, learned.uncovered)
+	r.Notes = append(r.Notes, t.ownNotes(only)...)
+	if r.Notes == nil {
+		r.Notes = []run.Note{}
+	}
+	return r
+}
+
+// list puts the requests into r, in their order, and says how many exchanges were no requests.
+func (t *Timeline) list(r *Result) (only int) {
+	r.Requests, r.Activations = []RequestTimeline{}, []Activation{}
 	if t.opt.Done != nil {
 		t.results = nil
 	}
 	slices.SortFunc(t.results, func(a, b built) int { return a.compare(&b) })
+	keep := t.results[:0]
 	for i := range t.results {
 		b := &t.results[i]
 		if !b.evidence && len(t.procs.byTGID) > 1 {
 			only++
 			continue
 		}
-		b.complete()
-		r.Requests = append(r.Requests, b.RequestTimeline)
+		if b.q != nil {
+			b.complete()
+			r.Requests = append(r.Requests, *b.q)
+		}
+		keep = append(keep, *b)
 	}
-	if r.Requests == nil {
-		r.Requests = []RequestTimeline{}
+	if t.shelf != nil {
+		t.shelf.flush()
+		r.kept = &shelved{shelf: t.shelf, list: keep}
 	}
-	r.Activations = activations(r.Requests)
-	t.counts.MessagesOneEnded = t.counts.Messages - t.counts.MessagesPaired - t.counts.MessagesAtEntry - t.counts.MessagesOutside - t.counts.MessagesUnframed
-	r.Counts = t.counts
-	t.creditWaits(r)
-	r.Uncovered = t.uncovered(r)
-	r.Notes = append(r.Notes, t.ownNotes(only)...)
-	if r.Notes == nil {
-		r.Notes = []run.Note{}
-	}
-	return r
+	return only
+}
+
+// afterwards gathers what follows from all requests together.
+type afterwards struct {
+	firings   firings
+	credits   creditPools
+	uncovered map[Uncovered]int
+}
+
+func newAfterwards() *afterwards {
+	return &afterwards{firings: newFirings(), credits: newCreditPools(), uncovered: map[Uncovered]int{}}
+}
+
+func (a *afterwards) request(i int, q *RequestTimeline) {
+	a.firings.request(i, q)
+	a.credits.request(i, q)
+	hiddenInside(q, a.uncovered)
+}
+
+// tell adds it to the requests.
+func (a *afterwards) tell(r *Result) {
+	a.firings.tell(r)
+	a.credits.tell(r)
 }
 
 // fill makes lists empty instead of null, so that a reader of JSON finds an array.

@@ -29,31 +29,35 @@ const (
 
 // ringTable counts what is seen beside rings.
 type ringTable struct {
-	notices map[noticeKey]uint64
-	yields  map[uint32]*Yields // by process
-}
-
-// noticeKey is one process's notices on one stream; who reads it may be known only later.
-type noticeKey struct {
-	from uint32
-	on   *endpoint
+	notices map[*endpoint]map[uint32]uint64 // by stream and the process that sent them; who reads may be known only later
+	past    map[[2]uint32]uint64            // from one process to another, on streams that are forgotten
+	yields  map[uint32]*Yields              // by process
 }
 
 func (r *ringTable) init() {
-	r.notices, r.yields = map[noticeKey]uint64{}, map[uint32]*Yields{}
+	r.notices, r.past, r.yields = map[*endpoint]map[uint32]uint64{}, map[[2]uint32]uint64{}, map[uint32]*Yields{}
+}
+
+func (r *ringTable) count(on *endpoint, from uint32) {
+	sent := r.notices[on]
+	if sent == nil {
+		sent = map[uint32]uint64{}
+		r.notices[on] = sent
+	}
+	sent[from]++
 }
 
 // notice counts a message of one byte without an id, where it is sent.
 func (t *Timeline) notice(e *endpoint, m *run.Message) {
 	if m.Dir == run.Send && m.Proto == "zmtp" && m.End-m.Pos == noticeFrame {
-		t.rings.notices[noticeKey{m.TGID, e}]++
+		t.rings.count(e, m.TGID)
 	}
 }
 
 // noticeIO counts a wake-up of another process on a stream without framing.
 func (t *Timeline) noticeIO(e *endpoint, r *run.IO) {
 	if r.Dir == run.Send && r.Ret > 0 && r.Ret <= noticeCall && (e.Transport == run.TransportUnix || e.Transport == run.TransportPipe) {
-		t.rings.notices[noticeKey{r.TGID, e}]++
+		t.rings.count(e, r.TGID)
 	}
 }
 
@@ -71,11 +75,28 @@ func (r *ringTable) yielded(o *run.OffCPU) {
 	y.US += float64(o.InNS-o.OutNS) / 1e3
 }
 
+// forget keeps what was counted on a stream that ends, while it is known who reads it, and drops the
+// stream. Both ends at once: one that is forgotten no longer tells its process to the other.
+func (r *ringTable) forget(e *endpoint) {
+	for _, on := range [...]*endpoint{e, e.peer} {
+		if on == nil {
+			continue
+		}
+		for from, n := range r.notices[on] {
+			if on.peer != nil {
+				r.past[[2]uint32{from, on.peer.byTGID[1]}] += n
+			}
+		}
+		delete(r.notices, on)
+	}
+}
+
 // between counts the notices from one process to another over all transports.
 func (r *ringTable) between(from, to uint32) (n uint64) {
-	for k, v := range r.notices {
-		if k.from == from && k.on.peer != nil && k.on.peer.byTGID[1] == to {
-			n += v
+	n = r.past[[2]uint32{from, to}]
+	for on, sent := range r.notices {
+		if on.peer != nil && on.peer.byTGID[1] == to {
+			n += sent[from]
 		}
 	}
 	return n

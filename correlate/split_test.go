@@ -183,7 +183,13 @@ func TestActivations(t *testing.T) {
 			requests = append(requests, RequestTimeline{Visits: []Visit{v}})
 		}
 		var got []string
-		for n, a := range activations(requests) {
+		r := &Result{Requests: requests}
+		f := newFirings()
+		for i, q := range r.All() {
+			f.request(i, q)
+		}
+		f.tell(r)
+		for n, a := range r.AllActivations() {
 			var m []int
 			for _, x := range a.Members {
 				m = append(m, x[0])

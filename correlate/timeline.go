@@ -29,6 +29,9 @@ type Options struct {
 	// follows from all of them (Activations, hops inferred to be uncovered), and Visit.Activation is
 	// not known. Load generator records whose id the engine never showed must be given before.
 	Done func(*RequestTimeline)
+	// Store takes finished requests, so that memory grows with their number by little more than their
+	// ids. Result.All reads them again. Its first error is told by Result.Err. Not together with Done.
+	Store Store
 }
 
 // StageOverride names the stage of every process that Match accepts.
@@ -59,8 +62,9 @@ type Timeline struct {
 
 	open     []*request // not yet built, by first sight
 	results  []built
-	filed    int   // results that Options.Done is given sooner or later
-	unhanded []int // those among them that it was not given yet
+	shelf    *shelf // nil: finished requests stay in memory
+	filed    int    // results that Options.Done is given sooner or later
+	unhanded []int  // those among them that it was not given yet
 	chunky   map[string]*chunkVotes
 	votes    int // requests that have voted on chunks
 	channels map[channelKey]*Channel
@@ -97,6 +101,9 @@ func New(o Options) *Timeline {
 		chunky:    map[string]*chunkVotes{},
 		channels:  map[channelKey]*Channel{},
 		control:   map[string]bool{},
+	}
+	if o.Store != nil {
+		t.shelf = newShelf(o.Store)
 	}
 	t.procs.byTGID = map[uint32][]*process{}
 	t.shm.init()
@@ -289,18 +296,24 @@ const maxNotes = 10000
 
 // Request takes an attempt of the load generator, before, during or after its records.
 func (t *Timeline) Request(q *run.Request) {
-	c := *q
-	t.clients.add(&c)
-	if r := t.ids.active[c.ID]; r != nil {
-		t.link(r, &c)
+	c := newClient(q)
+	if t.shelf != nil {
+		c.place = t.shelf.putClient(q)
+	} else {
+		full := *q
+		c.full = &full
+	}
+	t.clients.add(c, t.opt.Done != nil)
+	if r := t.ids.active[c.id]; r != nil {
+		t.link(r, c)
 		return
 	}
-	if i, ok := t.ids.done[c.ID]; ok {
-		t.clients.linked[&c] = true
-		t.results[i].setClient(&c)
+	if i, ok := t.ids.done[c.id]; ok {
+		c.linked = true
+		t.results[i].setClient(c)
 		return
 	}
-	if _, ok := t.ids.orphans[c.ID]; ok {
-		t.activate(&c)
+	if _, ok := t.ids.orphans[c.id]; ok {
+		t.activate(c)
 	}
 }

@@ -8,11 +8,8 @@ import (
 
 // uncovered names the hops of the graph that the kernel cannot see: between stages of one process,
 // and through segments that two processes keep mapped.
-func (t *Timeline) uncovered(r *Result) []Uncovered {
-	n := map[Uncovered]int{}
-	for i := range r.Requests {
-		t.insideProcess(&r.Requests[i], n)
-	}
+// n has those inside processes.
+func (t *Timeline) uncovered(r *Result, n map[Uncovered]int) []Uncovered {
 	t.ringPaths(r, n)
 	out := []Uncovered{}
 	for u, k := range n {
@@ -25,9 +22,9 @@ func (t *Timeline) uncovered(r *Result) []Uncovered {
 	return out
 }
 
-// insideProcess finds, in one request, a stage that got input but sent nothing beside a stage of
+// hiddenInside finds, in one request, a stage that got input but sent nothing beside a stage of
 // the same process that sent something but got no input.
-func (t *Timeline) insideProcess(r *RequestTimeline, n map[Uncovered]int) {
+func hiddenInside(r *RequestTimeline, n map[Uncovered]int) {
 	for i := range r.Visits {
 		a := &r.Visits[i]
 		if len(a.Inputs) == 0 || sentBy(r, a) {

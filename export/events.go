@@ -3,6 +3,7 @@ package export
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -14,10 +15,10 @@ import (
 // request (contract C10). The client's own events stand in requests.jsonl.
 func Events(w io.Writer, r *Report) error {
 	e := NewEventWriter(w, r.Meta)
-	for i := range r.Result.Requests {
-		e.Request(&r.Result.Requests[i])
+	for _, q := range r.Result.All() {
+		e.Request(q)
 	}
-	return e.Close()
+	return errors.Join(r.Result.Err(), e.Close())
 }
 
 // EventWriter writes the events of requests that come one by one.

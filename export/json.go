@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"reflect"
 	"sort"
 	"strings"
@@ -49,7 +51,8 @@ type StageDocument struct {
 	Figures *diagnose.StageSummary `json:"figures"`
 }
 
-// NewDocument arranges a report for JSON.
+// NewDocument arranges a report for JSON. Requests that the result keeps elsewhere are not in it: JSON
+// writes them.
 func NewDocument(r *Report) *Document {
 	res := r.Result
 	return &Document{
@@ -92,7 +95,9 @@ func stageDocuments(r *Report) []StageDocument {
 // of a top-level list, so that line tools and diffs can work on it.
 func JSON(w io.Writer, r *Report) error {
 	b := bufio.NewWriterSize(w, 1<<16)
-	doc := reflect.ValueOf(NewDocument(r)).Elem()
+	head := NewDocument(r)
+	head.Activations, head.Requests = nil, nil // one by one, below
+	doc := reflect.ValueOf(head).Elem()
 	for i := range doc.NumField() {
 		open := ",\n"
 		if i == 0 {
@@ -100,14 +105,40 @@ func JSON(w io.Writer, r *Report) error {
 		}
 		key, _, _ := strings.Cut(doc.Type().Field(i).Tag.Get("json"), ",")
 		fmt.Fprintf(b, "%s%q: ", open, key)
-		if err := writeField(b, doc.Field(i)); err != nil {
+		if err := writeAny(b, r, doc.Field(i)); err != nil {
 			return fmt.Errorf("encode %s of the report: %w", key, err)
 		}
 	}
 	b.WriteString("\n}\n")
-	if err := b.Flush(); err != nil {
+	if err := errors.Join(r.Result.Err(), b.Flush()); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
+	return nil
+}
+
+// writeAny writes a field, those that grow with the run element by element.
+func writeAny(b *bufio.Writer, r *Report, v reflect.Value) error {
+	switch v.Interface().(type) {
+	case []correlate.Activation:
+		return writeEach(b, r.Result.AllActivations())
+	case []correlate.RequestTimeline:
+		return writeEach(b, r.Result.All())
+	}
+	return writeField(b, v)
+}
+
+func writeEach[T any](b *bufio.Writer, list iter.Seq2[int, *T]) error {
+	b.WriteByte('[')
+	for i, v := range list {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('\n')
+		if err := writeValue(b, reflect.ValueOf(v)); err != nil {
+			return err
+		}
+	}
+	b.WriteByte(']')
 	return nil
 }
 

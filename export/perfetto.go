@@ -1,6 +1,7 @@
 package export
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -82,16 +83,18 @@ func Perfetto(w io.Writer, r *Report, o PerfettoOptions) (PerfettoStats, error) 
 	for i, p := range parts(&correlate.Visit{}) {
 		t.partNames[i] = t.w.name(p.name)
 	}
-	for _, i := range chosen {
-		t.request(i)
+	for i, q := range r.Result.All() {
+		if chosen[i] {
+			t.request(i, q)
+			t.w.stats.Requests++
+		}
 		if t.w.err != nil {
 			break
 		}
 	}
 	t.drawActivations(chosen)
 	t.drawCounters()
-	t.w.stats.Requests = len(chosen)
-	return t.w.stats, t.w.flush()
+	return t.w.stats, errors.Join(r.Result.Err(), t.w.flush())
 }
 
 // clocks begins the file. Without a reading of the clocks only the monotonic clock is known.

@@ -13,22 +13,17 @@ const (
 )
 
 // drawActivations draws the activations that have one of the chosen requests in them.
-func (t *timeline) drawActivations(chosen []int) {
-	isChosen := make([]bool, len(t.r.Result.Requests))
-	for _, i := range chosen {
-		isChosen[i] = true
-	}
+func (t *timeline) drawActivations(chosen []bool) {
 	var members []stringID
-	for i := range t.r.Result.Activations {
-		a := &t.r.Result.Activations[i]
+	for _, a := range t.r.Result.AllActivations() {
 		if a.Start.NS == nil || a.Finish.NS == nil || *a.Finish.NS < *a.Start.NS {
 			continue
 		}
 		members = members[:0]
 		any := false
 		for _, m := range a.Members {
-			any = any || isChosen[m[0]]
-			members = append(members, t.w.intern(&t.w.strings, t.r.Result.Requests[m[0]].ID))
+			any = any || chosen[m[0]]
+			members = append(members, t.w.intern(&t.w.strings, t.r.Result.ID(m[0])))
 		}
 		if any {
 			t.activation(a, members)
@@ -53,6 +48,11 @@ func (t *timeline) activation(a *correlate.Activation, members []stringID) {
 func (t *timeline) drawCounters() {
 	for i := range t.r.Series {
 		t.series(&t.r.Series[i])
+	}
+	if t.r.Series == nil {
+		for s := range diagnose.Series(t.r.Result) {
+			t.series(&s)
+		}
 	}
 	counts := diagnose.Running(t.r.Result)
 	t.counts(t.counterOf(t.requests, counterInFlight, len(counts.InFlight)), counts.InFlight)

@@ -5,27 +5,40 @@ import (
 )
 
 // cut chooses the requests to draw, and sets the time to which counters are cut.
-func (t *timeline) cut(o PerfettoOptions) []int {
-	res := t.r.Result
+func (t *timeline) cut(o PerfettoOptions) []bool {
 	t.fromNS, t.toNS = o.FromNS, o.ToNS
 	if t.toNS == 0 {
 		t.toNS = 1<<63 - 1
 	}
-	chosen := make([]int, 0, len(res.Requests))
-	for i := range res.Requests {
-		begin, end, ok := extent(&res.Requests[i])
-		if ok && end >= t.fromNS && begin <= t.toNS {
-			chosen = append(chosen, i)
-		}
+	type span struct {
+		request    int
+		begin, end int64
 	}
-	if o.Last <= 0 || o.Last >= len(chosen) {
+	var last []span // the last so many, in a ring; all: no ring
+	n := 0
+	chosen := make([]bool, t.r.Result.Len())
+	for i, q := range t.r.Result.All() {
+		begin, end, ok := extent(q)
+		if !ok || end < t.fromNS || begin > t.toNS {
+			continue
+		}
+		chosen[i] = true
+		switch s := (span{i, begin, end}); {
+		case o.Last <= 0:
+		case n < o.Last:
+			last = append(last, s)
+		default:
+			chosen[last[n%o.Last].request] = false
+			last[n%o.Last] = s
+		}
+		n++
+	}
+	if o.Last <= 0 || o.Last >= n {
 		return chosen
 	}
-	chosen = chosen[len(chosen)-o.Last:]
 	from, to := int64(1<<63-1), int64(0)
-	for _, i := range chosen {
-		begin, end, _ := extent(&res.Requests[i])
-		from, to = min(from, begin), max(to, end)
+	for _, s := range last {
+		from, to = min(from, s.begin), max(to, s.end)
 	}
 	t.fromNS, t.toNS = max(t.fromNS, from), min(t.toNS, to)
 	return chosen

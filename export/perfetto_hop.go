@@ -48,8 +48,7 @@ func (t *timeline) edge(hop int) *edge {
 
 // request draws all of one request: its hops first, then its visits, then what reached no visit.
 // Arrows whose ends have equal times rely on this order.
-func (t *timeline) request(i int) {
-	q := &t.r.Result.Requests[i]
+func (t *timeline) request(i int, q *correlate.RequestTimeline) {
 	t.id = t.w.name(q.ID)
 	t.plan(q)
 	t.drawRequest(i, q)

@@ -186,8 +186,7 @@ func stageOrder(res *correlate.Result) []string {
 		mention(res.Stages[i].Name)
 		entry[res.Stages[i].Name] = res.Stages[i].Entry
 	}
-	for i := range res.Requests {
-		q := &res.Requests[i]
+	for _, q := range res.All() {
 		for name, ns := range firstArrivals(q) {
 			first[name] = append(first[name], ns)
 		}

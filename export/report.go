@@ -15,16 +15,9 @@ type Report struct {
 	Result  *correlate.Result
 	Summary *diagnose.Summary
 	Verdict diagnose.Verdict
-	// Series is what stood and ran at each stage over time; only the timeline renderings need it, and
-	// it is null until AddSeries.
+	// Series is what stood and ran at each stage over time; null: the timeline renderings, which alone
+	// need it, make it from Result, one stage after the other.
 	Series []diagnose.StageSeries
-}
-
-// AddSeries has the series made from the timeline, once.
-func (r *Report) AddSeries() {
-	if r.Series == nil {
-		r.Series = diagnose.Series(r.Result)
-	}
 }
 
 // definitions are the meanings of the columns and figures, in the order of the text report. Each

@@ -2,6 +2,7 @@ package export
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"sort"
@@ -37,12 +38,12 @@ func Text(w io.Writer, r *Report, o TextOptions) error {
 		textConnectors(b, r.Summary.Connectors)
 	}
 	textRequests(b, &r.Summary.Requests)
-	textSlowest(b, r.Result.Requests, o.Requests)
+	textSlowest(b, r.Result, o.Requests)
 	textOverhead(b, r, o.Detail)
 	textUncovered(b, r.Result)
 	textNotes(b, r.Result)
 	textDefinitions(b, o.Detail)
-	if err := b.Flush(); err != nil {
+	if err := errors.Join(r.Result.Err(), b.Flush()); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package export
 import (
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -54,29 +55,40 @@ func counts(m map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-func textSlowest(w io.Writer, requests []correlate.RequestTimeline, n int) {
-	order := make([]*correlate.RequestTimeline, 0, len(requests))
-	for i := range requests {
-		if requests[i].JCTUS != nil {
-			order = append(order, &requests[i])
+// slowRequest is a request that may be listed: its time, and its cells.
+type slowRequest struct {
+	us    float64
+	cells []string
+}
+
+func textSlowest(w io.Writer, r *correlate.Result, n int) {
+	var slowest []slowRequest
+	for _, q := range r.All() {
+		if q.JCTUS == nil || n <= 0 || len(slowest) == n && *q.JCTUS <= slowest[n-1].us {
+			continue
 		}
+		// Behind those of the same time: these came before.
+		at := sort.Search(len(slowest), func(i int) bool { return slowest[i].us < *q.JCTUS })
+		slowest = slices.Insert(slowest[:min(len(slowest), n-1)], at, slowRequest{*q.JCTUS, slowCells(q)})
 	}
-	sort.SliceStable(order, func(a, b int) bool { return *order[a].JCTUS > *order[b].JCTUS })
-	order = order[:min(n, len(order))]
-	if len(order) == 0 {
+	if len(slowest) == 0 {
 		return
 	}
 	section(w, "SLOWEST  by the engine's JCT, µs")
 	t := table{left: 2}
 	t.add("request", "state", "JCT", "residual", "send→read", "visits", "hops", "notes")
-	for _, q := range order {
-		var between *float64
-		if q.FromEntry != nil {
-			between = q.FromEntry.SentBeforeUS
-		}
-		t.add(printable(q.ID), printable(q.State), figure(num(q.JCTUS)), figure(num(q.Residual)), figure(num(between)), strconv.Itoa(len(q.Visits)), strconv.Itoa(len(q.Hops)), strconv.Itoa(len(q.Notes)))
+	for _, s := range slowest {
+		t.add(s.cells...)
 	}
 	t.write(w)
+}
+
+func slowCells(q *correlate.RequestTimeline) []string {
+	var between *float64
+	if q.FromEntry != nil {
+		between = q.FromEntry.SentBeforeUS
+	}
+	return []string{printable(q.ID), printable(q.State), figure(num(q.JCTUS)), figure(num(q.Residual)), figure(num(between)), strconv.Itoa(len(q.Visits)), strconv.Itoa(len(q.Hops)), strconv.Itoa(len(q.Notes))}
 }
 
 func num(v *float64) stat.Num {

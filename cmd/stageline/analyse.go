@@ -29,7 +29,8 @@ func analyseRun(r *run.Run, o correlate.Options) (*export.Report, error) {
 		return nil, err
 	}
 	sum := diagnose.Summarise(res)
-	return &export.Report{Meta: &r.Meta, Result: res, Summary: sum, Verdict: diagnose.Judge(res, sum)}, nil
+	report := &export.Report{Meta: &r.Meta, Result: res, Summary: sum, Verdict: diagnose.Judge(res, sum)}
+	return report, res.Err()
 }
 
 // timelineOf builds the timeline of a run from its records.

@@ -223,8 +223,8 @@ func (o *demoOptions) print(w io.Writer, r *export.Report, a *Accuracy) error {
 
 func countSent(planned int, r *export.Report) demoRequests {
 	n := demoRequests{Planned: planned}
-	for i := range r.Result.Requests {
-		c := r.Result.Requests[i].Client
+	for _, q := range r.Result.All() {
+		c := q.Client
 		if c == nil {
 			continue
 		}

@@ -78,11 +78,11 @@ func (f *timelineFlags) report(dir string) (*export.Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Store = &requestStore{}
 	r, err := analyse(dir, o)
 	if err != nil {
 		return nil, err
 	}
-	r.AddSeries()
 	return r, nil
 }
 

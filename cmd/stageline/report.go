@@ -45,6 +45,7 @@ func (f *reportFlags) analyse(dir string) (*export.Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Store = &requestStore{}
 	return analyse(dir, o)
 }
 

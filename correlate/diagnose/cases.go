@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/stageline/stageline/correlate"
@@ -9,11 +10,12 @@ import (
 // requestCase is one complete request as the judge sees it: its time, divided over places.
 type requestCase struct {
 	total float64 // µs, planned time (else first write, else entry) to end
-	spent map[place]*spent
+	spent []spent // in the order in which its path, followed back, came to the places
 }
 
 // spent is a request's time on its critical path at one place, µs.
 type spent struct {
+	place int // number
 	by    [parts]float64
 	width float64 // half the widths of the borders with other places
 }
@@ -27,59 +29,79 @@ func sum(by [parts]float64) (us float64) {
 	return us
 }
 
-// collectCases takes the requests whose beginning was seen and whose both ends are known, in order
-// of time.
-func collectCases(r *correlate.Result) (cases []*requestCase, leftOut int) {
-	for i := range r.Requests {
-		q := &r.Requests[i]
-		path, ok := criticalPath(q)
-		if q.InFlight || !ok {
-			leftOut++
-			continue
+// at is the time at a place; null when the path does not lead there.
+func (c *requestCase) at(place int) *spent {
+	for i := range c.spent {
+		if c.spent[i].place == place {
+			return &c.spent[i]
 		}
-		c := &requestCase{spent: map[place]*spent{}}
-		for _, s := range path {
-			us := float64(s.to-s.from) / 1e3
-			c.total += us
-			sp := c.spent[s.place]
-			if sp == nil {
-				sp = &spent{}
-				c.spent[s.place] = sp
-			}
-			sp.by[s.part] += us
-			sp.width += float64(s.width) / 1e3
-		}
-		cases = append(cases, c)
 	}
-	return cases, leftOut
+	return nil
+}
+
+// caseGather takes the requests whose beginning was seen and whose both ends are known, in order of
+// time.
+type caseGather struct {
+	cases   []*requestCase
+	leftOut int
+	places  []place
+	numbers map[place]int
+}
+
+func (g *caseGather) request(q *correlate.RequestTimeline) {
+	path, ok := criticalPath(q)
+	if q.InFlight || !ok {
+		g.leftOut++
+		return
+	}
+	c := &requestCase{}
+	for _, s := range path {
+		us := float64(s.to-s.from) / 1e3
+		c.total += us
+		n := g.number(s.place)
+		sp := c.at(n)
+		if sp == nil {
+			c.spent = append(c.spent, spent{place: n})
+			sp = &c.spent[len(c.spent)-1]
+		}
+		sp.by[s.part] += us
+		sp.width += float64(s.width) / 1e3
+	}
+	c.spent = slices.Clip(c.spent)
+	g.cases = append(g.cases, c)
+}
+
+func (g *caseGather) number(p place) int {
+	n, ok := g.numbers[p]
+	if !ok {
+		n = len(g.places)
+		g.numbers[p], g.places = n, append(g.places, p)
+	}
+	return n
 }
 
 // table is the cases in rows of figures, one column a place, so that resampling is a sum over rows.
 type table struct {
-	places []place
-	total  []float64   // by case
-	at     [][]float64 // by case, then by place
+	places  []place
+	numbers []int       // of the places in the cases
+	total   []float64   // by case
+	at      [][]float64 // by case, then by place
 }
 
-func newTable(cases []*requestCase) *table {
-	t := &table{}
-	column := map[place]int{}
-	for _, c := range cases {
-		for p := range c.spent {
-			if _, ok := column[p]; !ok {
-				column[p] = 0
-				t.places = append(t.places, p)
-			}
-		}
+func (g *caseGather) table() *table {
+	t := &table{numbers: all(len(g.places))}
+	sort.Slice(t.numbers, func(a, b int) bool { return g.places[t.numbers[a]].label() < g.places[t.numbers[b]].label() })
+	column := make([]int, len(g.places))
+	for i, n := range t.numbers {
+		column[n] = i
+		t.places = append(t.places, g.places[n])
 	}
-	sort.Slice(t.places, func(a, b int) bool { return t.places[a].label() < t.places[b].label() })
-	for i, p := range t.places {
-		column[p] = i
-	}
-	for _, c := range cases {
-		row := make([]float64, len(t.places))
-		for p, s := range c.spent {
-			row[column[p]] = s.total()
+	figures := make([]float64, len(g.cases)*len(t.places))
+	for _, c := range g.cases {
+		row := figures[:len(t.places):len(t.places)]
+		figures = figures[len(t.places):]
+		for i := range c.spent {
+			row[column[c.spent[i].place]] = c.spent[i].total()
 		}
 		t.total, t.at = append(t.total, c.total), append(t.at, row)
 	}

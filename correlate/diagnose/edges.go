@@ -39,23 +39,10 @@ type connectorGather struct {
 
 type hopClass struct{ from, to, via, typ string }
 
-// connectors are the hops by message type.
-func connectors(r *correlate.Result) []Connector {
-	return gatherHops(r, func(_ *correlate.RequestTimeline, _ int, h *correlate.Hop) (string, bool) { return h.Type, true })
-}
+// hopsGather is hops by their class.
+type hopsGather map[hopClass]*connectorGather
 
-// edges are the hops that carry data: those that are an input or an output of a visit.
-func edges(r *correlate.Result) []Connector {
-	var of *correlate.RequestTimeline
-	var data map[int]bool
-	return gatherHops(r, func(q *correlate.RequestTimeline, i int, _ *correlate.Hop) (string, bool) {
-		if q != of {
-			of, data = q, dataHops(q)
-		}
-		return "", data[i]
-	})
-}
-
+// dataHops are the hops that carry data: those that are an input or an output of a visit.
 func dataHops(q *correlate.RequestTimeline) map[int]bool {
 	m := map[int]bool{}
 	for i := range q.Visits {
@@ -69,27 +56,19 @@ func dataHops(q *correlate.RequestTimeline) map[int]bool {
 	return m
 }
 
-func gatherHops(r *correlate.Result, typeOf func(*correlate.RequestTimeline, int, *correlate.Hop) (string, bool)) []Connector {
-	byKey := map[hopClass]*connectorGather{}
-	for i := range r.Requests {
-		q := &r.Requests[i]
-		for j := range q.Hops {
-			h := &q.Hops[j]
-			typ, ok := typeOf(q, j, h)
-			if !ok {
-				continue
-			}
-			k := hopClass{h.From, h.To, h.Via, typ}
-			g := byKey[k]
-			if g == nil {
-				g = &connectorGather{sum: Connector{From: h.From, To: h.To, Transport: h.Via, Type: typ, Path: pathOf(h), Grades: newGrades()}}
-				byKey[k] = g
-			}
-			g.hop(h)
-		}
+func (l hopsGather) hop(h *correlate.Hop, typ string) {
+	k := hopClass{h.From, h.To, h.Via, typ}
+	g := l[k]
+	if g == nil {
+		g = &connectorGather{sum: Connector{From: h.From, To: h.To, Transport: h.Via, Type: typ, Path: pathOf(h), Grades: newGrades()}}
+		l[k] = g
 	}
-	out := make([]Connector, 0, len(byKey))
-	for _, g := range byKey {
+	g.hop(h)
+}
+
+func (l hopsGather) list() []Connector {
+	out := make([]Connector, 0, len(l))
+	for _, g := range l {
 		out = append(out, g.connector())
 	}
 	slices.SortFunc(out, func(a, b Connector) int {

@@ -58,9 +58,9 @@ func activity(r *correlate.Result, stage string) []Figure {
 	type process struct{ busy, queue []interval }
 	by := map[uint32]*process{}
 	lack := 0
-	for i := range r.Requests {
-		for k := range r.Requests[i].Visits {
-			v := &r.Requests[i].Visits[k]
+	for _, q := range r.All() {
+		for k := range q.Visits {
+			v := &q.Visits[k]
 			if v.Stage != stage {
 				continue
 			}
@@ -99,9 +99,9 @@ func activity(r *correlate.Result, stage string) []Figure {
 func stageFigures(r *correlate.Result, stage string) []Figure {
 	var queue, service, residency, cpu, runq, blocked mean
 	var bounded, unknown int
-	for i := range r.Requests {
-		for k := range r.Requests[i].Visits {
-			v := &r.Requests[i].Visits[k]
+	for _, q := range r.All() {
+		for k := range q.Visits {
+			v := &q.Visits[k]
 			if v.Stage != stage {
 				continue
 			}
@@ -185,8 +185,7 @@ func (m *hopMeans) received(q *correlate.RequestTimeline, in *correlate.Input) {
 func hopFigures(r *correlate.Result, where string) []Figure {
 	from, to, _ := strings.Cut(where, ":")
 	m := hopMeans{from: from, to: to}
-	for i := range r.Requests {
-		q := &r.Requests[i]
+	for _, q := range r.All() {
 		for k := range q.Visits {
 			v := &q.Visits[k]
 			if v.Stage == from {

@@ -144,32 +144,50 @@ type Chunks struct {
 }
 
 type chunkGather struct {
-	n         int
-	byRequest map[int][]*correlate.Visit
+	n, requests int
+	request     int
+	chunks      []chunkDone // of that request
+	gaps        gather
+}
+
+type chunkDone struct {
+	number int64
+	finish *int64
 }
 
 func (g *chunkGather) visit(request int, v *correlate.Visit) {
 	if v.Chunk == nil {
 		return
 	}
-	if g.byRequest == nil {
-		g.byRequest = map[int][]*correlate.Visit{}
+	if g.n > 0 && g.request != request {
+		g.close()
 	}
+	g.request = request
 	g.n++
-	g.byRequest[request] = append(g.byRequest[request], v)
+	d := chunkDone{number: *v.Chunk}
+	if v.Finish.NS != nil {
+		ns := *v.Finish.NS
+		d.finish = &ns
+	}
+	g.chunks = append(g.chunks, d)
 }
 
-func (g *chunkGather) chunks() *Chunks {
+// close takes the gaps of a request whose chunks have all come.
+func (g *chunkGather) close() {
+	l := g.chunks
+	sort.SliceStable(l, func(a, b int) bool { return l[a].number < l[b].number })
+	for i := 1; i < len(l); i++ {
+		us, ok := betweenNS(l[i-1].finish, l[i].finish)
+		g.gaps.add(us, ok && l[i].number == l[i-1].number+1)
+	}
+	g.requests++
+	g.chunks = l[:0]
+}
+
+func (g *chunkGather) figures() *Chunks {
 	if g.n == 0 {
 		return nil
 	}
-	var gaps gather
-	for _, l := range g.byRequest {
-		sort.SliceStable(l, func(a, b int) bool { return *l[a].Chunk < *l[b].Chunk })
-		for i := 1; i < len(l); i++ {
-			us, ok := between(l[i-1].Finish, l[i].Finish)
-			gaps.add(us, ok && *l[i].Chunk == *l[i-1].Chunk+1)
-		}
-	}
-	return &Chunks{N: g.n, Requests: len(g.byRequest), Gap: gaps.dist()}
+	g.close()
+	return &Chunks{N: g.n, Requests: g.requests, Gap: g.gaps.dist()}
 }

@@ -73,12 +73,16 @@ type Numbers struct {
 // Time is counted on the critical path only: waiting for an input counts where that input was. A
 // claim must hold in both halves of the requests in order of time and in most resamples of them.
 func Judge(r *correlate.Result, _ *Summary) Verdict {
-	cases, leftOut := collectCases(r)
-	j := &judge{result: r, cases: cases, num: Numbers{Requests: len(cases), LeftOut: leftOut, MeanUS: stat.Unknown(), MedianUS: stat.Unknown(),
-		TailUS: stat.Unknown(), FastUS: stat.Unknown(), Unexplained: stat.Unknown(), Support: stat.Unknown(), Suspects: []Suspect{}, Readers: []Reader{}}}
-	if len(cases) < minRequests {
-		return j.inconclusive(fmt.Sprintf("only %d complete requests; a verdict needs %d", len(cases), minRequests), "record more requests")
+	g := caseGather{numbers: map[place]int{}}
+	for _, q := range r.All() {
+		g.request(q)
 	}
+	j := &judge{result: r, cases: g.cases, num: Numbers{Requests: len(g.cases), LeftOut: g.leftOut, MeanUS: stat.Unknown(), MedianUS: stat.Unknown(),
+		TailUS: stat.Unknown(), FastUS: stat.Unknown(), Unexplained: stat.Unknown(), Support: stat.Unknown(), Suspects: []Suspect{}, Readers: []Reader{}}}
+	if len(g.cases) < minRequests {
+		return j.inconclusive(fmt.Sprintf("only %d complete requests; a verdict needs %d", len(g.cases), minRequests), "record more requests")
+	}
+	j.t = g.table()
 	j.prepare()
 	why := ""
 	for _, rule := range []func() (Verdict, string){j.dominant, j.reader, j.hop, j.slowOnes} {
@@ -102,7 +106,6 @@ type judge struct {
 }
 
 func (j *judge) prepare() {
-	j.t = newTable(j.cases)
 	rows := j.t.bySpan()
 	n := len(rows)
 	j.num.Tail = min(n, max(10, (n+9)/10))
@@ -186,7 +189,7 @@ func (j *judge) slowOnes() (Verdict, string) {
 		inSlow = append(inSlow, j.cases[row])
 	}
 	what := *top
-	what.divide(j.t.places[top.column], inSlow) // of the slow ones: the mean of all hides what is theirs
+	what.divide(j.t.numbers[top.column], inSlow) // of the slow ones: the mean of all hides what is theirs
 	return j.confirm(&what, "slow", func(rows []int) (string, float64) {
 		sub := *j.t
 		sub.total, sub.at = nil, nil

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"iter"
 	"sort"
 
 	"github.com/stageline/stageline/correlate"
@@ -23,61 +24,69 @@ type StageLoad struct {
 	BatchMax     int      `json:"batch_max"`                 // visits that were certainly served at once
 }
 
-// loadWindow is from the first request's entry to the last one's exit; where those are not known,
-// from the first arrival at a stage to the last departure. Null when there is neither.
-func loadWindow(r *correlate.Result) *[2]int64 {
-	var from, to int64
-	see := func(p correlate.Point) {
-		if p.NS == nil {
-			return
-		}
-		if from == 0 || *p.NS < from {
-			from = *p.NS
-		}
-		to = max(to, *p.NS)
+// windowGather is from the first request's entry to the last one's exit; where those are not known,
+// from the first arrival at a stage to the last departure.
+type windowGather struct{ from, to int64 }
+
+func (w *windowGather) see(p *correlate.Point) {
+	if p.NS == nil {
+		return
 	}
-	for i := range r.Requests {
-		q := &r.Requests[i]
-		see(q.Entry)
-		see(q.Exit)
-		for j := range q.Visits {
-			see(q.Visits[j].Arrival)
-			see(q.Visits[j].Departure)
-		}
+	if w.from == 0 || *p.NS < w.from {
+		w.from = *p.NS
 	}
-	if to <= from {
+	w.to = max(w.to, *p.NS)
+}
+
+func (w *windowGather) request(q *correlate.RequestTimeline) {
+	w.see(&q.Entry)
+	w.see(&q.Exit)
+	for j := range q.Visits {
+		w.see(&q.Visits[j].Arrival)
+		w.see(&q.Visits[j].Departure)
+	}
+}
+
+// span is null when nothing was seen.
+func (w *windowGather) span() *[2]int64 {
+	if w.to <= w.from {
 		return nil
 	}
-	return &[2]int64{from, to}
+	return &[2]int64{w.from, w.to}
 }
 
 // overTime integrates the series of a stage over the window.
-func (l *StageLoad) overTime(points []SeriesPoint, w *[2]int64) {
+func (l *StageLoad) overTime(points iter.Seq[SeriesPoint], w *[2]int64) {
 	l.QueueMean, l.OldestMeanUS, l.OldestMaxUS, l.ActiveMean, l.Utilisation =
 		stat.Unknown(), stat.Unknown(), stat.Unknown(), stat.Unknown(), stat.Unknown()
-	if w == nil || len(points) == 0 {
+	if w == nil {
 		return
 	}
 	var queue, active, busy, waiting, age, oldest float64 // ns, except age in ns²
-	for i := 0; i+1 < len(points); i++ {
-		p := &points[i]
-		from, to := max(p.NS, w[0]), min(points[i+1].NS, w[1])
-		l.QueueMax = max(l.QueueMax, p.Queue)
-		if to <= from {
-			continue
+	var p SeriesPoint
+	n := 0
+	for next := range points {
+		if n++; n > 1 {
+			l.QueueMax = max(l.QueueMax, p.Queue)
 		}
-		d := float64(to - from)
-		queue += d * float64(p.Queue)
-		active += d * float64(p.Active)
-		if p.Active > 0 {
-			busy += d
+		if from, to := max(p.NS, w[0]), min(next.NS, w[1]); n > 1 && to > from {
+			d := float64(to - from)
+			queue += d * float64(p.Queue)
+			active += d * float64(p.Active)
+			if p.Active > 0 {
+				busy += d
+			}
+			if p.OldestNS != nil {
+				a, z := float64(from-*p.OldestNS), float64(to-*p.OldestNS)
+				waiting += d
+				age += d * (a + z) / 2
+				oldest = max(oldest, z)
+			}
 		}
-		if p.OldestNS != nil {
-			a, z := float64(from-*p.OldestNS), float64(to-*p.OldestNS)
-			waiting += d
-			age += d * (a + z) / 2
-			oldest = max(oldest, z)
-		}
+		p = next
+	}
+	if n == 0 {
+		return
 	}
 	whole := float64(w[1] - w[0])
 	l.QueueMean, l.ActiveMean, l.Utilisation = stat.Num(queue/whole), stat.Num(active/whole), stat.Num(busy/whole)
@@ -90,20 +99,16 @@ func (l *StageLoad) overTime(points []SeriesPoint, w *[2]int64) {
 func batches(r *correlate.Result) map[string]*StageLoad {
 	type sums struct{ served, span float64 }
 	out, total := map[string]*StageLoad{}, map[string]*sums{}
-	for i := range r.Activations {
-		a := &r.Activations[i]
+	for a := range r.Batches() {
 		l, t := out[a.Stage], total[a.Stage]
 		if l == nil {
 			l, t = &StageLoad{}, &sums{}
 			out[a.Stage], total[a.Stage] = l, t
 		}
 		l.Activations++
-		l.BatchMax = max(l.BatchMax, together(r, a))
-		t.span += float64(*a.Finish.NS - *a.Start.NS)
-		for _, m := range a.Members {
-			v := &r.Requests[m[0]].Visits[m[1]]
-			t.served += float64(*v.Finish.NS - *v.Start.NS)
-		}
+		l.BatchMax = max(l.BatchMax, a.AtOnce)
+		t.span += float64(*a.Finish - *a.Start)
+		t.served += float64(a.ServedNS)
 	}
 	for stage, t := range total {
 		out[stage].BatchMean = stat.Unknown()
@@ -112,36 +117,6 @@ func batches(r *correlate.Result) map[string]*StageLoad {
 		}
 	}
 	return out
-}
-
-// together is the largest number of an activation's members that were certainly served at once: all
-// of them when one message carried them, else those whose [latest start, earliest finish] overlap.
-func together(r *correlate.Result, a *correlate.Activation) (most int) {
-	if a.Identity == correlate.IdentityExact {
-		return len(a.Members)
-	}
-	var changes []change
-	for _, m := range a.Members {
-		v := &r.Requests[m[0]].Visits[m[1]]
-		if v.Start.HiNS == nil || v.Finish.LoNS == nil {
-			continue
-		}
-		if from, to := *v.Start.HiNS, *v.Finish.LoNS; to > from {
-			changes = append(changes, change{ns: from, active: 1}, change{ns: to, active: -1})
-		}
-	}
-	sort.Slice(changes, func(i, j int) bool {
-		if changes[i].ns != changes[j].ns {
-			return changes[i].ns < changes[j].ns
-		}
-		return changes[i].active < changes[j].active
-	})
-	most, now := 1, 0
-	for _, c := range changes {
-		now += c.active
-		most = max(most, now)
-	}
-	return most
 }
 
 // ServiceSplit is what the threads of a stage did while it served: shares of the service time of the

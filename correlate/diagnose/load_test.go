@@ -60,7 +60,11 @@ func TestBatchMaxIsOfWhatIsCertain(t *testing.T) {
 	}{{correlate.IdentityOrdered, 2}, {correlate.IdentityExact, 3}} {
 		r := resultOf(visitOf(0, 10_000, 50_000), visitOf(0, 40_000, 60_000), wide)
 		r.Activations = []correlate.Activation{{Stage: "s", Start: seen(10_000), Finish: seen(90_000), Members: [][2]int{{0, 0}, {1, 0}, {2, 0}}, Identity: c.identity}}
-		if got := together(r, &r.Activations[0]); got != c.want {
+		got := 0
+		for b := range r.Batches() {
+			got = b.AtOnce
+		}
+		if got != c.want {
 			t.Errorf("%s: %d at once, want %d", c.identity, got, c.want)
 		}
 	}

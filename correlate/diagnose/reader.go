@@ -82,33 +82,36 @@ func overlap(a, b []interval) (ns int64) {
 // inbound is what a process received.
 type inbound struct {
 	stage string
-	hops  []*correlate.Hop
-	recv  []int64 // in order of time
+	of    int        // messages
+	waits []interval // send to receive of those that waited long
+	recv  []int64    // in order of time
 	busy  []interval
 }
 
 // span is from the first entry to the last exit.
 func span(r *correlate.Result) (s interval) {
-	for i := range r.Requests {
-		q := &r.Requests[i]
-		if q.Entry.NS == nil || q.Exit.NS == nil {
-			continue
-		}
-		if s.from == 0 || *q.Entry.NS < s.from {
-			s.from = *q.Entry.NS
-		}
-		s.to = max(s.to, *q.Exit.NS)
+	for _, q := range r.All() {
+		s.request(q)
 	}
 	return s
 }
 
+func (s *interval) request(q *correlate.RequestTimeline) {
+	if q.Entry.NS == nil || q.Exit.NS == nil {
+		return
+	}
+	if s.from == 0 || *q.Entry.NS < s.from {
+		s.from = *q.Entry.NS
+	}
+	s.to = max(s.to, *q.Exit.NS)
+}
+
 // unreadTimes gives each process with long waits in its channels, by unread share.
 func unreadTimes(r *correlate.Result) []Reader {
-	usual := usualTransits(r)
-	whole := span(r)
+	usual, whole := usualTransits(r)
 	out := []Reader{}
-	for tgid, in := range receivers(r) {
-		if x, ok := in.reader(tgid, usual, whole); ok {
+	for tgid, in := range receivers(r, usual) {
+		if x, ok := in.reader(tgid, whole); ok {
 			out = append(out, x)
 		}
 	}
@@ -135,46 +138,63 @@ type connectorKey struct{ from, to, via, typ string }
 
 func keyOf(h *correlate.Hop) connectorKey { return connectorKey{h.From, h.To, h.Via, h.Type} }
 
-func usualTransits(r *correlate.Result) map[connectorKey]int64 {
-	values := map[connectorKey][]float64{}
-	for i := range r.Requests {
-		for k := range r.Requests[i].Hops {
-			h := &r.Requests[i].Hops[k]
-			if us, ok := between(h.Send, h.Recv); ok {
-				values[keyOf(h)] = append(values[keyOf(h)], us)
+// usualTransits are the medians of the connectors, ns, and the span of all requests.
+func usualTransits(r *correlate.Result) (map[connectorKey]int64, interval) {
+	var whole interval
+	values := map[connectorKey]*column{}
+	for _, q := range r.All() {
+		whole.request(q)
+		for k := range q.Hops {
+			h := &q.Hops[k]
+			us, ok := between(h.Send, h.Recv)
+			if !ok {
+				continue
 			}
+			c := values[keyOf(h)]
+			if c == nil {
+				c = &column{}
+				values[keyOf(h)] = c
+			}
+			c.add(us)
 		}
 	}
 	usual := map[connectorKey]int64{}
 	for k, v := range values {
-		usual[k] = int64(1e3 * stat.Of(v, 0).P50)
+		usual[k] = int64(1e3 * stat.Of(v.take(), 0).P50)
 	}
-	return usual
+	return usual, whole
 }
 
-func receivers(r *correlate.Result) map[uint32]*inbound {
+// long reports that a message lay unread for much longer than others of its connector.
+func long(h *correlate.Hop, usual map[connectorKey]int64) bool {
+	return *h.Recv.NS-*h.Send.NS >= max(longWaitNS, longWaitBy*usual[keyOf(h)]) && (h.Bytes == nil || *h.Bytes < streamBytes)
+}
+
+// receivers are the processes in whose channels a message lay long.
+func receivers(r *correlate.Result, usual map[connectorKey]int64) map[uint32]*inbound {
 	by := map[uint32]*inbound{}
-	get := func(tgid uint32, stage string) *inbound {
-		if by[tgid] == nil {
-			by[tgid] = &inbound{stage: stage}
-		}
-		return by[tgid]
-	}
-	for i := range r.Requests {
-		q := &r.Requests[i]
+	for _, q := range r.All() {
 		for k := range q.Hops {
 			h := &q.Hops[k]
-			if h.ToTGID == 0 || h.Send.NS == nil || h.Recv.NS == nil {
-				continue
+			if h.ToTGID != 0 && h.Send.NS != nil && h.Recv.NS != nil && long(h, usual) && by[h.ToTGID] == nil {
+				by[h.ToTGID] = &inbound{}
 			}
-			in := get(h.ToTGID, h.To)
-			in.hops = append(in.hops, h)
-			in.recv = append(in.recv, *h.Recv.NS)
+		}
+	}
+	if len(by) == 0 {
+		return by
+	}
+	for _, q := range r.All() {
+		for k := range q.Hops {
+			h := &q.Hops[k]
+			if in := by[h.ToTGID]; in != nil && h.Send.NS != nil && h.Recv.NS != nil {
+				in.hop(h, usual)
+			}
 		}
 		for k := range q.Visits {
 			v := &q.Visits[k]
-			if v.Start.NS != nil && v.Finish.NS != nil {
-				in := get(v.TGID, v.Stage)
+			if in := by[v.TGID]; in != nil && v.Start.NS != nil && v.Finish.NS != nil {
+				in.seenAt(v.Stage)
 				in.busy = append(in.busy, interval{*v.Start.NS, *v.Finish.NS})
 			}
 		}
@@ -186,16 +206,28 @@ func receivers(r *correlate.Result) map[uint32]*inbound {
 	return by
 }
 
-func (in *inbound) reader(tgid uint32, usual map[connectorKey]int64, whole interval) (Reader, bool) {
-	x := Reader{Stage: in.stage, TGID: tgid, Of: len(in.hops)}
-	var waits, unread []interval
-	for _, h := range in.hops {
-		send, recv := *h.Send.NS, *h.Recv.NS
-		if recv-send < max(longWaitNS, longWaitBy*usual[keyOf(h)]) || h.Bytes != nil && *h.Bytes >= streamBytes {
-			continue
-		}
-		x.Messages++
-		waits = append(waits, interval{send, recv})
+// seenAt names the stage of the process: the first that a message or a visit of it names.
+func (in *inbound) seenAt(stage string) {
+	if in.of == 0 && len(in.busy) == 0 {
+		in.stage = stage
+	}
+}
+
+func (in *inbound) hop(h *correlate.Hop, usual map[connectorKey]int64) {
+	in.seenAt(h.To)
+	in.of++
+	in.recv = append(in.recv, *h.Recv.NS)
+	if long(h, usual) {
+		in.waits = append(in.waits, interval{*h.Send.NS, *h.Recv.NS})
+	}
+}
+
+func (in *inbound) reader(tgid uint32, whole interval) (Reader, bool) {
+	x := Reader{Stage: in.stage, TGID: tgid, Of: in.of, Messages: len(in.waits)}
+	waits := in.waits
+	var unread []interval
+	for _, w := range waits {
+		send, recv := w.from, w.to
 		// What was read last before the pause that this receive ended.
 		if i := sort.Search(len(in.recv), func(i int) bool { return in.recv[i] > recv-burstNS }); i > 0 {
 			send = max(send, in.recv[i-1])

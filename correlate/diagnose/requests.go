@@ -31,29 +31,34 @@ type RequestSummary struct {
 }
 
 type requestGather struct {
+	sum                                                         RequestSummary
 	lag, cTTFT, cJCT, eTTFT, eJCT, gFirst, gJCT, zero, residual gather
 }
 
-func summariseRequests(r *correlate.Result) RequestSummary {
-	sum := RequestSummary{N: len(r.Requests), Sources: map[string]int{}, States: map[string]int{}}
-	var g requestGather
-	for i := range r.Requests {
-		q := &r.Requests[i]
-		sum.Sources[q.Source]++
-		state := q.State
-		if state == "" {
-			state = "unknown"
-		}
-		sum.States[state]++
-		if q.InFlight {
-			sum.InFlight++
-			continue
-		}
-		g.engine(q)
-		if q.Client != nil {
-			g.client(q, q.Client)
-		}
+func newRequestGather() requestGather {
+	return requestGather{sum: RequestSummary{Sources: map[string]int{}, States: map[string]int{}}}
+}
+
+func (g *requestGather) request(q *correlate.RequestTimeline) {
+	g.sum.N++
+	g.sum.Sources[q.Source]++
+	state := q.State
+	if state == "" {
+		state = "unknown"
 	}
+	g.sum.States[state]++
+	if q.InFlight {
+		g.sum.InFlight++
+		return
+	}
+	g.engine(q)
+	if q.Client != nil {
+		g.client(q, q.Client)
+	}
+}
+
+func (g *requestGather) summary() RequestSummary {
+	sum := g.sum
 	sum.SendLag, sum.ZeroDifference, sum.Residual = g.lag.dist(), g.zero.dist(), g.residual.dist()
 	sum.ClientTTFT, sum.ClientJCT = g.cTTFT.dist(), g.cJCT.dist()
 	sum.EntryTTFT, sum.EntryJCT = g.eTTFT.dist(), g.eJCT.dist()

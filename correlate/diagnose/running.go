@@ -22,14 +22,12 @@ type Counts struct {
 // Running counts what is under way in a timeline.
 func Running(res *correlate.Result) Counts {
 	var requests []jump
-	for i := range res.Requests {
-		q := &res.Requests[i]
-		requests = during(requests, q.Entry, q.Exit, 1)
+	for _, q := range res.All() {
+		requests = during(requests, q.Entry.NS, q.Exit.NS, 1)
 	}
 	stages := map[string][]jump{}
-	for i := range res.Activations {
-		a := &res.Activations[i]
-		stages[a.Stage] = during(stages[a.Stage], a.Start, a.Finish, len(a.Members))
+	for a := range res.Batches() {
+		stages[a.Stage] = during(stages[a.Stage], a.Start, a.Finish, a.Members)
 	}
 	out := Counts{InFlight: integrate(requests), Batch: map[string][]Count{}}
 	for name, jumps := range stages {
@@ -44,12 +42,12 @@ type jump struct {
 	by int
 }
 
-// during adds n between two points when both are known and in order.
-func during(to []jump, begin, end correlate.Point, n int) []jump {
-	if begin.NS == nil || end.NS == nil || *end.NS < *begin.NS {
+// during adds n between two times when both are known and in order.
+func during(to []jump, begin, end *int64, n int) []jump {
+	if begin == nil || end == nil || *end < *begin {
 		return to
 	}
-	return append(to, jump{*begin.NS, n}, jump{*end.NS, -n})
+	return append(to, jump{*begin, n}, jump{*end, -n})
 }
 
 // integrate sums jumps up; jumps at the same time make one point.

@@ -10,9 +10,10 @@ import (
 // Two requests that meet in one moment, one without an end, one of no duration; two activations of
 // one stage at a time.
 func TestRunning(t *testing.T) {
+	one := []correlate.Visit{{Stage: "work"}}
 	got := Running(&correlate.Result{
 		Requests: []correlate.RequestTimeline{
-			{Entry: seen(10), Exit: seen(30)}, {Entry: seen(20), Exit: seen(40)}, {Entry: seen(40), Exit: seen(50)},
+			{Entry: seen(10), Exit: seen(30), Visits: one}, {Entry: seen(20), Exit: seen(40), Visits: one}, {Entry: seen(40), Exit: seen(50), Visits: one},
 			{Entry: seen(15), Exit: unknown()}, {Entry: seen(60), Exit: seen(60)}, {Entry: seen(70), Exit: seen(69)},
 		},
 		Activations: []correlate.Activation{

@@ -1,7 +1,11 @@
 package diagnose
 
 import (
-	"sort"
+	"cmp"
+	"iter"
+	"maps"
+	"math"
+	"slices"
 
 	"github.com/stageline/stageline/correlate"
 )
@@ -22,75 +26,119 @@ type SeriesPoint struct {
 
 // Series gives, for each stage that the timeline names, what stood and ran there over time, from
 // the estimates of ready, start and finish. The stages are sorted by name, and a stage without a
-// visit of known times has no points.
-func Series(r *correlate.Result) []StageSeries {
-	byName := map[string][]*correlate.Visit{}
-	for _, s := range r.Stages {
-		byName[s.Name] = nil
-	}
-	for i := range r.Requests {
-		for j := range r.Requests[i].Visits {
-			v := &r.Requests[i].Visits[j]
-			byName[v.Stage] = append(byName[v.Stage], v)
+// visit of known times has no points. Only the points of one stage are in memory at a time.
+func Series(r *correlate.Result) iter.Seq[StageSeries] {
+	return func(yield func(StageSeries) bool) {
+		for name, points := range eachSeries(r) {
+			s := StageSeries{Stage: name, Points: slices.Collect(points)}
+			if !yield(s) {
+				return
+			}
 		}
 	}
-	out := make([]StageSeries, 0, len(byName))
-	for name, visits := range byName {
-		out = append(out, StageSeries{Stage: name, Points: seriesOf(visits)})
-	}
-	sort.Slice(out, func(a, b int) bool { return out[a].Stage < out[b].Stage })
-	return out
 }
 
-// change is what one visit adds to the counts at a moment.
-type change struct {
-	ns            int64
-	queue, active int
+// eachSeries gives the stages by name, each with its points, which must be read before the next.
+func eachSeries(r *correlate.Result) iter.Seq2[string, iter.Seq[SeriesPoint]] {
+	byName := map[string]*standing{}
+	of := func(name string) *standing {
+		if byName[name] == nil {
+			byName[name] = &standing{}
+		}
+		return byName[name]
+	}
+	for i := range r.Stages {
+		of(r.Stages[i].Name)
+	}
+	for _, q := range r.All() {
+		for j := range q.Visits {
+			of(q.Visits[j].Stage).visit(&q.Visits[j])
+		}
+	}
+	return func(yield func(string, iter.Seq[SeriesPoint]) bool) {
+		for _, name := range slices.Sorted(maps.Keys(byName)) {
+			points := byName[name].points()
+			delete(byName, name)
+			if !yield(name, points) {
+				return
+			}
+		}
+	}
 }
 
 // stood is how long one visit waited: [ready, start).
 type stood struct{ from, to int64 }
 
-// seriesOf counts the visits of one stage. One that neither waited nor was served for any time
-// changes nothing.
-func seriesOf(visits []*correlate.Visit) []SeriesPoint {
-	var changes []change
-	var waits []stood
-	add := func(from, to int64, queue, active int) {
-		changes = append(changes, change{from, queue, active}, change{to, -queue, -active})
+// standing is when the visits of a stage waited and were served. One that neither waited nor was
+// served for any time changes nothing.
+type standing struct {
+	waits          []stood
+	started, ended []int64 // service
+}
+
+func (s *standing) visit(v *correlate.Visit) {
+	if v.Ready.NS != nil && v.Start.NS != nil && *v.Start.NS > *v.Ready.NS {
+		s.waits = append(s.waits, stood{*v.Ready.NS, *v.Start.NS})
 	}
-	for _, v := range visits {
-		if v.Ready.NS != nil && v.Start.NS != nil && *v.Start.NS > *v.Ready.NS {
-			add(*v.Ready.NS, *v.Start.NS, 1, 0)
-			waits = append(waits, stood{*v.Ready.NS, *v.Start.NS})
-		}
-		if v.Start.NS != nil && v.Finish.NS != nil && *v.Finish.NS > *v.Start.NS {
-			add(*v.Start.NS, *v.Finish.NS, 0, 1)
+	if v.Start.NS != nil && v.Finish.NS != nil && *v.Finish.NS > *v.Start.NS {
+		s.started, s.ended = append(s.started, *v.Start.NS), append(s.ended, *v.Finish.NS)
+	}
+}
+
+// points counts the visits.
+func (s *standing) points() iter.Seq[SeriesPoint] {
+	left := make([]int64, len(s.waits)) // when each stopped waiting
+	for i, w := range s.waits {
+		left[i] = w.to
+	}
+	slices.Sort(left)
+	slices.Sort(s.started)
+	slices.Sort(s.ended)
+	slices.SortFunc(s.waits, func(a, b stood) int { return cmp.Compare(a.from, b.from) })
+	came := func(i int) int64 { return s.waits[i].from }
+	return func(yield func(SeriesPoint) bool) {
+		var now, last SeriesPoint
+		first := true
+		oldest := 0 // the first of waits that has not ended
+		for ready, start, begin, end := 0, 0, 0, 0; start < len(left) || end < len(s.ended); {
+			now.NS = int64(math.MaxInt64)
+			for _, l := range [...]struct {
+				l []int64
+				i int
+			}{{left, start}, {s.started, begin}, {s.ended, end}} {
+				if l.i < len(l.l) {
+					now.NS = min(now.NS, l.l[l.i])
+				}
+			}
+			if ready < len(s.waits) {
+				now.NS = min(now.NS, came(ready))
+			}
+			for ; ready < len(s.waits) && came(ready) == now.NS; ready++ {
+				now.Queue++
+			}
+			for ; start < len(left) && left[start] == now.NS; start++ {
+				now.Queue--
+			}
+			for ; begin < len(s.started) && s.started[begin] == now.NS; begin++ {
+				now.Active++
+			}
+			for ; end < len(s.ended) && s.ended[end] == now.NS; end++ {
+				now.Active--
+			}
+			for oldest < len(s.waits) && s.waits[oldest].to <= now.NS {
+				oldest++
+			}
+			now.OldestNS = nil
+			if now.Queue > 0 {
+				now.OldestNS = &s.waits[oldest].from
+			}
+			if (first || !last.same(&now)) && !yield(now) {
+				return
+			} else if first || !last.same(&now) {
+				first, last = false, now
+			}
 		}
 	}
-	sort.Slice(changes, func(a, b int) bool { return changes[a].ns < changes[b].ns })
-	sort.Slice(waits, func(a, b int) bool { return waits[a].from < waits[b].from })
-	points := []SeriesPoint{}
-	var now SeriesPoint
-	oldest := 0 // the first of waits that has not ended
-	for i := 0; i < len(changes); {
-		now.NS = changes[i].ns
-		for ; i < len(changes) && changes[i].ns == now.NS; i++ {
-			now.Queue += changes[i].queue
-			now.Active += changes[i].active
-		}
-		for oldest < len(waits) && waits[oldest].to <= now.NS {
-			oldest++
-		}
-		now.OldestNS = nil
-		if now.Queue > 0 {
-			now.OldestNS = &waits[oldest].from
-		}
-		if n := len(points); n == 0 || !points[n-1].same(&now) {
-			points = append(points, now)
-		}
-	}
-	return points
 }
 
 // same says that nothing has changed but the time.

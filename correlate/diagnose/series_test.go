@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,7 +46,7 @@ func TestSeries(t *testing.T) {
 		{"unknown times are in no count", []correlate.Visit{visitOf(-1, 20, 50), visitOf(10, -1, 60), visitOf(10, 30, -1)}, "10:1/0@10 20:1/1@10 30:0/1 50:0/0"},
 		{"order of the requests does not matter", []correlate.Visit{visitOf(50, 60, 70), visitOf(10, 20, 30)}, "10:1/0@10 20:0/1 30:0/0 50:1/0@50 60:0/1 70:0/0"},
 	} {
-		s := Series(resultOf(c.visits...))
+		s := slices.Collect(Series(resultOf(c.visits...)))
 		if len(s) != 2 || s[0].Stage != "idle" || len(s[0].Points) != 0 || s[1].Stage != "s" {
 			t.Fatalf("%s: stages %+v", c.name, s)
 		}
@@ -76,7 +77,7 @@ func TestSeriesAgainstCounting(t *testing.T) {
 		start := ready + rng.Int64N(40)
 		visits = append(visits, visitOf(ready, start, start+rng.Int64N(40)))
 	}
-	points := Series(resultOf(visits...))[1].Points
+	points := slices.Collect(Series(resultOf(visits...)))[1].Points
 	if len(points) < 100 {
 		t.Fatalf("only %d points", len(points))
 	}

@@ -78,33 +78,6 @@ type StageSummary struct {
 	inActivation int // visits
 }
 
-// gather collects values and counts what is unknown.
-type gather struct {
-	values  []float64
-	unknown int
-}
-
-func (g *gather) add(us float64, ok bool) {
-	if !ok {
-		g.unknown++
-		return
-	}
-	g.values = append(g.values, us)
-}
-
-// count adds a number of bytes, unknown when it is null.
-func (g *gather) count(n *int64) {
-	if n == nil {
-		g.unknown++
-		return
-	}
-	g.values = append(g.values, float64(*n))
-}
-
-func (g *gather) between(a, b correlate.Point) { g.add(between(a, b)) }
-
-func (g *gather) dist() stat.Dist { return stat.Of(g.values, g.unknown) }
-
 // between is b−a in microseconds.
 func between(a, b correlate.Point) (float64, bool) {
 	return betweenNS(a.NS, b.NS)
@@ -119,14 +92,18 @@ func betweenNS(a, b *int64) (float64, bool) {
 
 // Summarise reads a finished timeline; it does not change it.
 func Summarise(r *correlate.Result) *Summary {
-	s := &Summary{
-		Window:     loadWindow(r),
-		Stages:     summariseStages(r),
-		Edges:      edges(r),
-		Connectors: connectors(r),
-		Requests:   summariseRequests(r),
+	o := newOverview(r)
+	for i, q := range r.All() {
+		o.request(i, q)
 	}
-	series, batched := Series(r), batches(r) // both name the stages as summariseStages does
+	s := &Summary{
+		Window:     o.window.span(),
+		Stages:     o.stages.list(),
+		Edges:      o.edges.list(),
+		Connectors: o.connectors.list(),
+		Requests:   o.requests.summary(),
+	}
+	batched := batches(r)
 	for i := range s.Stages {
 		st := &s.Stages[i]
 		if b := batched[st.Stage]; b != nil {
@@ -135,9 +112,48 @@ func Summarise(r *correlate.Result) *Summary {
 			st.Load.BatchMean = stat.Unknown()
 		}
 		st.Load.NoActivation = st.Visits - st.inActivation
-		st.Load.overTime(series[i].Points, s.Window)
+	}
+	i := 0
+	for name, points := range eachSeries(r) { // it names the stages as the list does
+		if s.Stages[i].Stage == name {
+			s.Stages[i].Load.overTime(points, s.Window)
+		}
+		i++
 	}
 	return s
+}
+
+// overview is what one pass over the requests gathers for a summary.
+type overview struct {
+	window     windowGather
+	stages     stagesGather
+	edges      hopsGather
+	connectors hopsGather
+	requests   requestGather
+}
+
+func newOverview(r *correlate.Result) *overview {
+	o := &overview{stages: stagesGather{}, edges: hopsGather{}, connectors: hopsGather{}, requests: newRequestGather()}
+	for i := range r.Stages {
+		o.stages.of(r.Stages[i].Name) // a stage that nothing visited is a finding, not an omission
+	}
+	return o
+}
+
+func (o *overview) request(i int, q *correlate.RequestTimeline) {
+	o.window.request(q)
+	o.requests.request(q)
+	for j := range q.Visits {
+		o.stages.of(q.Visits[j].Stage).visit(i, &q.Visits[j], q.Hops)
+	}
+	data := dataHops(q)
+	for j := range q.Hops {
+		h := &q.Hops[j]
+		o.connectors.hop(h, h.Type)
+		if data[j] {
+			o.edges.hop(h, "")
+		}
+	}
 }
 
 type stageGather struct {
@@ -150,31 +166,25 @@ type stageGather struct {
 	split                               splitGather
 }
 
-func summariseStages(r *correlate.Result) []StageSummary {
-	byName := map[string]*stageGather{}
-	get := func(name string) *stageGather {
-		g := byName[name]
-		if g == nil {
-			g = &stageGather{sum: StageSummary{Stage: name, Grades: newGrades(), LastInput: map[string]int{}}, lastRequest: -1, upstreams: map[string]*upstreamGather{}}
-			byName[name] = g
-		}
-		return g
+// stagesGather is all stages by name.
+type stagesGather map[string]*stageGather
+
+func (l stagesGather) of(name string) *stageGather {
+	g := l[name]
+	if g == nil {
+		g = &stageGather{sum: StageSummary{Stage: name, Grades: newGrades(), LastInput: map[string]int{}}, lastRequest: -1, upstreams: map[string]*upstreamGather{}}
+		l[name] = g
 	}
-	for _, s := range r.Stages {
-		get(s.Name) // a stage that nothing visited is a finding, not an omission
-	}
-	for i := range r.Requests {
-		for j := range r.Requests[i].Visits {
-			v := &r.Requests[i].Visits[j]
-			get(v.Stage).visit(i, v, r.Requests[i].Hops)
-		}
-	}
-	out := make([]StageSummary, 0, len(byName))
-	for _, g := range byName {
+	return g
+}
+
+func (l stagesGather) list() []StageSummary {
+	out := make([]StageSummary, 0, len(l))
+	for _, g := range l {
 		s := g.sum
 		s.QueueWait, s.Service, s.Residency = g.queue.dist(), g.service.dist(), g.residency.dist()
 		s.JoinWait, s.IntervalWidth = g.join.dist(), g.iv.dist()
-		s.Upstreams, s.FanOut, s.Chunks, s.Split = g.upstreamList(), g.out.fanOut(), g.chunks.chunks(), g.split.split()
+		s.Upstreams, s.FanOut, s.Chunks, s.Split = g.upstreamList(), g.out.fanOut(), g.chunks.figures(), g.split.split()
 		out = append(out, s)
 	}
 	sort.Slice(out, func(a, b int) bool { return out[a].Stage < out[b].Stage })

@@ -43,7 +43,7 @@ func (j *judge) suspects() []Suspect {
 	out := make([]Suspect, 0, len(at))
 	for i, p := range j.t.places {
 		s := Suspect{Kind: p.kind, Where: p.where, Share: stat.Num(at[i] / whole), ShareLo: lo[i], ShareHi: hi[i], SlowShare: stat.Unknown(), column: i}
-		s.divide(p, j.cases)
+		s.divide(j.t.numbers[i], j.cases)
 		out = append(out, s)
 	}
 	sort.SliceStable(out, func(a, b int) bool { return out[a].Share > out[b].Share })
@@ -51,12 +51,12 @@ func (j *judge) suspects() []Suspect {
 }
 
 // divide gives the parts of its time, and its widths, as means over cases.
-func (s *Suspect) divide(p place, cases []*requestCase) {
+func (s *Suspect) divide(place int, cases []*requestCase) {
 	var by [parts]float64
 	width := 0.0
 	s.N = 0
 	for _, c := range cases {
-		sp := c.spent[p]
+		sp := c.at(place)
 		if sp == nil {
 			continue
 		}
@@ -71,7 +71,7 @@ func (s *Suspect) divide(p place, cases []*requestCase) {
 	for i := range figures {
 		ofStage := part(i) == partQueue || part(i) == partService
 		figures[i] = stat.Unknown()
-		if part(i) == partUndivided || p.kind == KindStage && ofStage || p.kind == KindHop && !ofStage {
+		if part(i) == partUndivided || s.Kind == KindStage && ofStage || s.Kind == KindHop && !ofStage {
 			figures[i] = stat.Num(by[i] / n)
 		}
 	}

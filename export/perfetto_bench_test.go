@@ -124,9 +124,7 @@ func benchReport(b *testing.B) *Report {
 	}
 	res := t.Finish()
 	sum := diagnose.Summarise(res)
-	report := &Report{Meta: &r.Meta, Result: res, Summary: sum, Verdict: diagnose.Judge(res, sum)}
-	report.AddSeries()
-	return report
+	return &Report{Meta: &r.Meta, Result: res, Summary: sum, Verdict: diagnose.Judge(res, sum)}
 }
 
 // BenchmarkPerfetto draws a whole timeline. A slice here is one with a duration or an instant; what

@@ -281,6 +281,7 @@ func FuzzPage(f *testing.F) {
 	f.Add([]byte{32, 0xff, 0xff, 0x0f, 0, 0, 0, 0}, 1000, uint8(1))
 	f.Add([]byte{1, 0, 0, 0, 'x', 0, 0, 0, 0}, 2, uint8(2))
 	f.Add(bytes.Repeat([]byte{1}, 24), 3, uint8(3))
+	f.Add([]byte("000\xed\xa8"), 3, uint8(37)) // a worker once hung on this, under load
 	f.Fuzz(func(t *testing.T, b []byte, n int, how uint8) {
 		if n < 0 || n > maxPageValues {
 			return

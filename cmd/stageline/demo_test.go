@@ -21,7 +21,7 @@ func script(t *testing.T, body string) *demoOptions {
 
 func TestPipelineWritesTruthWhenStopped(t *testing.T) {
 	o := script(t, `
-while [ $# -gt 0 ]; do [ "$1" = -truth ] && truth=$2; all="$all $1 $2"; shift 2; done
+while [ $# -gt 0 ]; do [ "$1" = -truth ] && truth=$2; all="$all $1"; shift; done
 trap 'echo "$all" > "$truth"; exit 0' TERM
 echo '{"url":"http://127.0.0.1:1","pids":[11,12],"stages":{"ignored":[1]}}'
 while :; do read -r x || sleep 0.01; done </dev/null
@@ -38,7 +38,7 @@ while :; do read -r x || sleep 0.01; done </dev/null
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(truthPath)
-	if err != nil || !strings.Contains(string(b), "-seed 7 -impl c -dir "+p.work+" -truth "+truthPath+" -slow stage=x:5") {
+	if err != nil || !strings.Contains(string(b), "-seed 7 -impl c -dir "+p.work+" -truth "+truthPath+" -exit-on-eof -slow stage=x:5") {
 		t.Fatalf("truth %q, %v", b, err)
 	}
 	if _, err := os.Stat(p.work); !os.IsNotExist(err) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -27,6 +28,9 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(liveRole); role != "" {
 		liveRoles[role]()
 		return
+	}
+	if signal.Ignored(syscall.SIGHUP) { // under nohup, which children would inherit: theirs is tested
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	os.Exit(m.Run())
 }

@@ -77,8 +77,9 @@ type firings struct {
 	messages  map[int32][]uint64 // of the visits that have any
 }
 
-func newFirings() firings {
-	return firings{numbers: map[string]uint16{}, byServer: map[server][]int32{}, byMessage: map[batch]int32{}, messages: map[int32][]uint64{}}
+// newFirings expects so many visits.
+func newFirings(visits int) firings {
+	return firings{all: make([]served, 0, visits), numbers: map[string]uint16{}, byServer: map[server][]int32{}, byMessage: map[batch]int32{}, messages: map[int32][]uint64{}}
 }
 
 // request takes the visits whose service is known.

@@ -39,6 +39,7 @@ func (b *built) setClient(c *client) {
 // file keeps a finished request, on the shelf when there is one.
 func (t *Timeline) file(b built) {
 	b.id = b.q.ID
+	t.visits += len(b.q.Visits)
 	if t.shelf != nil {
 		fill(b.q)
 		b.place, b.q = t.shelf.put(b.q), nil

@@ -146,7 +146,7 @@ func clientOnly(c *client) built {
 func (t *Timeline) result() *Result {
 	r := &Result{Stages: t.stages(), Channels: t.channelList(), Loss: t.ledger.sorted(), Notes: t.notes, FromNS: t.fromNS, ToNS: t.nowNS}
 	only := t.list(r)
-	learned := newAfterwards()
+	learned := newAfterwards(t.visits)
 	for i, q := range r.All() {
 		learned.request(i, q)
 	}
@@ -195,8 +195,8 @@ type afterwards struct {
 	uncovered map[Uncovered]int
 }
 
-func newAfterwards() *afterwards {
-	return &afterwards{firings: newFirings(), credits: newCreditPools(), uncovered: map[Uncovered]int{}}
+func newAfterwards(visits int) *afterwards {
+	return &afterwards{firings: newFirings(visits), credits: newCreditPools(), uncovered: map[Uncovered]int{}}
 }
 
 func (a *afterwards) request(i int, q *RequestTimeline) {

@@ -184,7 +184,7 @@ func TestActivations(t *testing.T) {
 		}
 		var got []string
 		r := &Result{Requests: requests}
-		f := newFirings()
+		f := newFirings(1)
 		for i, q := range r.All() {
 			f.request(i, q)
 		}

@@ -62,6 +62,7 @@ type Timeline struct {
 
 	open     []*request // not yet built, by first sight
 	results  []built
+	visits   int    // of results
 	shelf    *shelf // nil: finished requests stay in memory
 	filed    int    // results that Options.Done is given sooner or later
 	unhanded []int  // those among them that it was not given yet

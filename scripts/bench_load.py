@@ -73,6 +73,11 @@ def no_result(label, client, why):
           f"{label:>7} {client.__name__:<10} no result: {text}", flush=True)
 
 
+def own(result, recs):
+    """Without requests that the client does not report, such as the one vllm tries before the load."""
+    return [s for s in recs if s["request_id"] in result.gaps_ms] or recs
+
+
 def gap_errors(gaps_ms, recs):
     """Reported gap - the server's, of each gap of the requests whose gaps are all there."""
     errs = []
@@ -96,7 +101,7 @@ def streams(which, levels, tokens):
             except NoResult as e:
                 no_result(n, f, e)
                 continue
-            true = [(s["write_ns"][0] - s["arrived_ns"]) / 1e6 for s in recs]
+            true = [(s["write_ns"][0] - s["arrived_ns"]) / 1e6 for s in own(r, recs)]
             late = p99([(w - s["due_ns"]) / 1e6 - 10 * i for s in recs for i, w in enumerate(s["write_ns"])])
             errs = gap_errors(r.gaps_ms, recs)
             sigma = f"{statistics.pstdev(errs):.3f}" if errs else "-"
@@ -115,7 +120,7 @@ def rates(which, levels, seconds):
             except NoResult as e:
                 no_result(rate, f, e)
                 continue
-            at = sorted(s["arrived_ns"] for s in recs)
+            at = sorted(s["arrived_ns"] for s in own(r, recs))
             off = [t - i * 1e9 / rate for i, t in enumerate(at)]
             lag = sorted((o - min(off)) / 1e3 for o in off)
             got = (len(at) - 1) / ((at[-1] - at[0]) / 1e9)

@@ -212,7 +212,7 @@ struct sl_stream {
 	__u64 pos;      /* bytes since first_ns */
 	__u64 first_ns;
 	__s64 base;     /* what the last send said; see sl_io.base */
-	__u32 agreed;   /* sends in a row that said so, or were not asked */
+	__u32 agreed;   /* sends in a row that said so; once it is sure, those not asked as well */
 	__u32 announced;
 	__u32 cap;      /* bytes of each call to capture, as of … */
 	__u32 cap_gen;  /* … this value of sl_capture_gen */

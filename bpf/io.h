@@ -232,8 +232,8 @@ static __always_inline void io_emit(const struct sl_task *tc, const struct sl_re
 		r->pos = io_position(r, st, f, bytes);
 		if (r->flags & SL_IO_BASE)
 			io_settle(r, st);
-		else if (dir == SL_DIR_SEND)
-			st->agreed++;
+		else if (st->agreed >= BASE_SURE)
+			st->agreed++; /* before that a send that could not say counts for nothing */
 		if (bytes)
 			cap = io_capture(b, a, form, io_wanted(st, &r->ep), bytes);
 	}

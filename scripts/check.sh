@@ -3,7 +3,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/tools.env
-bad=$(gofmt -l $(git ls-files '*.go'))
+files=$(git ls-files '*.go')
+# shellcheck disable=SC2086
+bad=$(gofmt -l $files)
 [ -z "$bad" ] || { echo "not formatted (run gofmt -w): $bad" >&2; exit 1; }
 go vet ./...
 go run "$STATICCHECK" ./...

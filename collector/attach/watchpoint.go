@@ -143,7 +143,8 @@ func (w *Watchpoints) Close() {
 
 // Watch watches the spans in all threads of a process, at most DebugRegisters of them, in place of
 // what was watched there. On an error nothing is: another debugger may hold the registers (ENOSPC),
-// or the process makes threads faster than they can be gone through.
+// the process makes threads faster than they can be gone through, or has more than this process may
+// have descriptors for.
 func (w *Watchpoints) Watch(pid uint32, spans []Span) error {
 	w.Unwatch(pid)
 	p := &watchedProcess{spans: spans}
@@ -166,6 +167,9 @@ func (w *Watchpoints) begin(pid uint32, p *watchedProcess) error {
 	// a part of them has that part, and no program perhaps: all are taken back and set again.
 	for range watchRounds {
 		before := threads(pid)
+		if err := room(len(before) * len(p.spans)); err != nil {
+			return fmt.Errorf("watch %d threads of process %d: %w", len(before), pid, err)
+		}
 		for tid := range before {
 			if err := w.arm(tid, p); err != nil {
 				return err
@@ -177,6 +181,25 @@ func (w *Watchpoints) begin(pid uint32, p *watchedProcess) error {
 		p.disarm()
 	}
 	return fmt.Errorf("process %d made threads each of %d times that its threads were given watchpoints", pid, watchRounds)
+}
+
+// spareDescriptors stay for what else this process has to open, such as the next file of a run.
+const spareDescriptors = 64
+
+// room is an error where this process may not have n descriptors more, and some to spare.
+func room(n int) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("ask how many descriptors this process may have: %w", err)
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("count the descriptors of this process: %w", err)
+	}
+	if uint64(len(open)+n+spareDescriptors) > limit.Cur {
+		return fmt.Errorf("that takes %d descriptors, %d of the %d allowed are in use, and %d are kept for other needs: raise the limit (ulimit -n)", n, len(open), limit.Cur, spareDescriptors)
+	}
+	return nil
 }
 
 // arm sets a thread's watchpoints. One that has ended needs none.

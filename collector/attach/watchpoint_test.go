@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"unsafe"
@@ -166,6 +167,37 @@ func TestWatchpointsTaken(t *testing.T) {
 	store(page, 0, 1)
 	if got := readHits(t, w); len(got) != 0 {
 		t.Errorf("hits after Unwatch: %+v", got)
+	}
+}
+
+// More threads than this process may have descriptors for are refused before the first is watched, so
+// that none is missing elsewhere meanwhile.
+func TestWatchpointsWithoutDescriptors(t *testing.T) {
+	page := watchedPage(t)
+	w, err := OpenWatchpoints()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	var was unix.Rlimit
+	open, err := os.ReadDir("/proc/self/fd")
+	if err := errors.Join(err, unix.Getrlimit(unix.RLIMIT_NOFILE, &was)); err != nil {
+		t.Fatal(err)
+	}
+	few := was
+	few.Cur = uint64(len(open) + spareDescriptors + 1)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	err = w.Watch(uint32(os.Getpid()), fourSpans(page))
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err == nil || !strings.Contains(err.Error(), "ulimit -n") || len(w.of) != 0 {
+		t.Errorf("with one descriptor to spend: %v, %d processes watched", err, len(w.of))
+	}
+	if err := w.Watch(uint32(os.Getpid()), fourSpans(page)); err != nil {
+		t.Errorf("with enough of them: %v", err)
 	}
 }
 

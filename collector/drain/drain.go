@@ -115,7 +115,7 @@ func New(cfg Config) (*Drain, error) {
 func (d *Drain) Run(ctx context.Context) error {
 	keepAt := time.Now().Add(lossInterval)
 	for {
-		if err := d.wait.until(ctx, d.next(keepAt)); err != nil || ctx.Err() != nil {
+		if err := d.wait.until(ctx, d.next(keepAt), d.late); err != nil || ctx.Err() != nil {
 			return err
 		}
 		now := time.Now()
@@ -140,6 +140,16 @@ func (d *Drain) next(keepAt time.Time) time.Time {
 		return at
 	}
 	return keepAt
+}
+
+// late empties the ring of what came since the last turn, whose word the kernel may have given by then,
+// and reports that it found a birth: what follows one is not to wait for long.
+func (d *Drain) late() (bool, error) {
+	if d.rd.AvailableBytes() == 0 {
+		return false, nil
+	}
+	_, err := d.turn(false)
+	return d.born, err
 }
 
 // turn empties the ring and, every now and then, keeps house. It stays on one thread, whose CPU

@@ -40,18 +40,27 @@ func newWaiter(ring *ebpf.Map) (*waiter, error) {
 	return w, nil
 }
 
-// until returns at the given time, at the kernel's word, or, with that, when the context ends.
-func (w *waiter) until(ctx context.Context, t time.Time) error {
+// until returns at the given time, at the kernel's word, or, with that, when the context ends. To begin
+// the wait is to forget what the kernel said before, so look is called after that, once; true or an
+// error from it is returned without waiting.
+func (w *waiter) until(ctx context.Context, t time.Time, look func() (bool, error)) error {
 	if err := w.f.SetReadDeadline(t); err != nil {
 		return fmt.Errorf("wait for the ring buffer: %w", err)
 	}
 	defer context.AfterFunc(ctx, w.wake)()
-	asked := false
-	err := w.raw.Read(func(uintptr) bool {
-		again := asked
-		asked = true
-		return again
+	looked := false
+	var failed error
+	err := w.raw.Read(func(uintptr) (done bool) {
+		if looked {
+			return true
+		}
+		looked = true
+		done, failed = look()
+		return done || failed != nil
 	})
+	if failed != nil {
+		return failed
+	}
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("wait for the ring buffer: %w", err)
 	}

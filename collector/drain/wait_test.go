@@ -2,12 +2,15 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"os/exec"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+func notYet() (bool, error) { return false, nil }
 
 // The kernel wakes who waits when a quarter of the ring is full and when a process is born;
 // else the wait takes as long as it was told, or ends with its context.
@@ -21,8 +24,10 @@ func TestWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		until, done := long(), make(chan error, 1)
-		go func() { done <- do() }()
-		err := d.wait.until(t.Context(), until)
+		err := d.wait.until(t.Context(), until, func() (bool, error) {
+			go func() { done <- do() }()
+			return notYet()
+		})
 		if did := <-done; err != nil || did != nil {
 			t.Fatal(why, err, did)
 		}
@@ -31,6 +36,15 @@ func TestWait(t *testing.T) {
 		}
 	}
 	wakes("a birth", exec.Command("true").Run)
+	// The kernel's word of this one is there before the wait begins, and forgotten with that.
+	if err := errors.Join(d.empty(), exec.Command("true").Run()); err != nil {
+		t.Fatal(err)
+	}
+	d.born = false
+	until := long()
+	if err := d.wait.until(t.Context(), until, d.late); err != nil || !time.Now().Before(until) || !d.born {
+		t.Errorf("a birth before the wait: %v, seen %v", err, d.born)
+	}
 	d = ownDrainOf(t, ring)
 	event, err := unix.Eventfd(0, 0)
 	if err != nil {
@@ -48,13 +62,13 @@ func TestWait(t *testing.T) {
 	})
 	d = ownDrain(t)
 	from := time.Now()
-	if err := d.wait.until(t.Context(), from.Add(20*time.Millisecond)); err != nil || time.Since(from) < 20*time.Millisecond {
+	if err := d.wait.until(t.Context(), from.Add(20*time.Millisecond), notYet); err != nil || time.Since(from) < 20*time.Millisecond {
 		t.Errorf("waited for %v of 20 ms: %v", time.Since(from), err)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	until := long()
-	if err := d.wait.until(ended, until); err != nil || !time.Now().Before(until) {
+	until = long()
+	if err := d.wait.until(ended, until, notYet); err != nil || !time.Now().Before(until) {
 		t.Errorf("an ended context does not end the wait: %v", err)
 	}
 }

@@ -125,7 +125,7 @@ func (r *ring) hit(t *track, h *attach.Hit) {
 // unwatch keeps the counts of registers that are given up. Ends that wait get no hit any more.
 func (r *ring) unwatch() {
 	for _, t := range r.tracks {
-		r.hits, r.lost = r.hits+t.hits, r.lost+t.lost
+		r.hits += t.hits
 	}
 	r.tracks = nil
 	r.settle(run.Mono())

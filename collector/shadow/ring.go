@@ -51,7 +51,7 @@ type ring struct {
 	tracks         []*track          // registers that watch the flags
 	waiting        []*end            // found by a look, its hit not settled yet
 	exact, bounded uint64            // ends with tracks on the ring: with a time of a hit, and without
-	hits, lost     uint64            // of registers given up
+	hits           uint64            // of registers given up
 }
 
 // untaken is a message that a reader has not taken yet.

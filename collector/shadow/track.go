@@ -27,7 +27,6 @@ type track struct {
 	fromNS   int64   // before it nothing is known of this register
 	events   []event // not matched yet, in order
 	hits     uint64
-	lost     uint64
 }
 
 // newTrack begins with the flags as they are once the register is armed, at a time.
@@ -40,9 +39,6 @@ func newTrack(r register, meta []byte, nowNS int64) *track {
 func (t *track) hit(h *attach.Hit) {
 	t.hits++
 	if h.Seq != t.seq+1 {
-		if h.Seq > t.seq {
-			t.lost += h.Seq - t.seq - 1
-		}
 		// Until this hit, any flag may have been set.
 		t.seq, t.flagsNow = h.Seq, h.Flags
 		t.lose(h.AtNS)

@@ -20,7 +20,7 @@ type watching struct {
 	of     map[watchKey]*track
 	fromNS int64
 
-	hits, lost, exact, bounded uint64 // of rings that ended
+	hits, exact, bounded uint64 // of rings that ended
 }
 
 type watchKey struct {
@@ -143,7 +143,7 @@ func (s *Shadow) takeHits() {
 // forget settles a ring that is no longer looked at.
 func (x *watching) forget(r *ring) {
 	r.unwatch()
-	x.hits, x.lost, x.exact, x.bounded = x.hits+r.hits, x.lost+r.lost, x.exact+r.exact, x.bounded+r.bounded
+	x.hits, x.exact, x.bounded = x.hits+r.hits, x.exact+r.exact, x.bounded+r.bounded
 	maps.DeleteFunc(x.of, func(_ watchKey, t *track) bool { return t.ring == r })
 	for pid := range r.flagsIn {
 		used := false

@@ -170,7 +170,10 @@ func startRecorder(stageline string, args []string) (*recorder, error) {
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
 			fmt.Fprintln(&r.notes, lines.Text())
 			if strings.Contains(lines.Text(), "stageline: recording ") {
-				on <- struct{}{}
+				select {
+				case on <- struct{}{}:
+				default: // said before
+				}
 			}
 		}
 	}()

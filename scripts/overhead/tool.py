@@ -19,6 +19,9 @@ def until(true, what, child=None):
         if child and child.poll() is not None:
             sys.exit(f"{what}: it ended with {child.returncode}")
         if monotonic() > end:
+            if child:  # what it has attached to by now must not stay traced
+                child.send_signal(signal.SIGINT)
+                child.wait()
             sys.exit(f"{what}: not within {LIMIT_S} s")
         sleep(LOOK_S)
 

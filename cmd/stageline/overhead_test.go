@@ -245,6 +245,10 @@ func TestOverheadLive(t *testing.T) {
 	rec := c.Blocks[0].of(armRecorder)
 	if o := rec.Overhead; o == nil || o.Targets < len(e.PIDs) || *rec.ToolMS <= 0 || *rec.BesideMS <= 0 || rec.TargetMS <= 0 {
 		t.Errorf("recorded load: %+v", rec)
+	} else if all := *o.AttachCPUNS + *o.RecordingCPUNS + *o.EndCPUNS; all != o.ProcessCPUNS || *o.AttachCPUNS <= 0 || *o.EndCPUNS <= 0 ||
+		*rec.ToolMS*1e6 > float64(*o.RecordingCPUNS) || o.DrainCPUNS <= 0 || o.DrainCPUNS > *o.RecordingCPUNS {
+		t.Errorf("the recorder took %d + %d (%d of it the drain) + %d = %d ns by its own account, and %.0f ns during the load within the second",
+			*o.AttachCPUNS, *o.RecordingCPUNS, o.DrainCPUNS, *o.EndCPUNS, o.ProcessCPUNS, *rec.ToolMS*1e6)
 	}
 	if lost := c.Arms[3]; lost.Failed == "" || lost.Ratios[0].At.Known() {
 		t.Errorf("a tool that failed: %+v", lost)
@@ -262,7 +266,12 @@ func TestOverheadFigures(t *testing.T) {
 	if lo, hi := o.RecorderNS(); lo != 5 || hi != 9 {
 		t.Errorf("recorder %d to %d", lo, hi)
 	}
-	o.SharesProcess, o.Programs = false, nil
+	recording := int64(7)
+	o.RecordingCPUNS = &recording
+	if lo, hi := o.RecorderNS(); lo != 5 || hi != 7 {
+		t.Errorf("recorder without attaching and ending %d to %d", lo, hi)
+	}
+	o.SharesProcess, o.Programs, o.RecordingCPUNS = false, nil, nil
 	if lo, hi := o.RecorderNS(); lo != 9 || hi != 9 {
 		t.Errorf("recorder alone %d to %d", lo, hi)
 	}

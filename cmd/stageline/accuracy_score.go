@@ -107,7 +107,8 @@ type AccuracyCounts struct {
 	Segments       int            `json:"segments_beside_messages"` // of the report: at most one for each message of the truth
 	HopsCounted    int            `json:"hops_known_by_count"`      // of the report: messages that the truth counts by type and has no stamps for
 	HopsOutside    int            `json:"hops_outside_truth"`       // of the report, to or from a process truth does not know
-	OutsideSpan    int            `json:"outside_span"`             // of the truth: visits and hops not judged (--within): not wholly inside the recording, or lacking of a request in flight at attach
+	OutsideSpan    int            `json:"outside_span"`             // of the truth: visits and hops not wholly inside the recording, not judged (--within)
+	Excused        Excused        `json:"excused"`                  // what else is not judged (--within)
 	Joins          int            `json:"joins"`                    // truth's visits with two or more upstreams outside their process
 }
 
@@ -148,6 +149,14 @@ func (e *errorSet) boundary(p correlate.Point, truth *int64, skipNull bool) {
 
 func (e *errorSet) errors() stat.Errors { return stat.ErrorsOf(slices.Clone(e.us), e.missing) }
 
+// Excused is what the report lacks of requests that were in flight at attach.
+type Excused struct {
+	Visits int `json:"visits"`
+	Hops   int `json:"hops"`
+	Times  int `json:"times"` // of visits and hops that it has
+	Joins  int `json:"joins"`
+}
+
 type stageSet struct {
 	visits, missed                            int
 	arrivals, ready, start, finish, departure errorSet
@@ -169,7 +178,8 @@ type scorer struct {
 	missedVisits, missedHops  int
 	memoryShown               int
 	outsideSpan               int
-	excused                   bool // what the report lacks of the request at hand is not judged; see underWay
+	underWay                  bool // what the report lacks of the request at hand is not judged; see matching.underWay
+	excused                   Excused
 	joins, wrong, unknownLast int
 	stages                    map[string]*stageSet
 	examples                  map[string][]string
@@ -225,9 +235,13 @@ func (s *scorer) stage(name string) *stageSet {
 
 func (s *scorer) visit(tv *truthVisit) {
 	found := s.m.visits[tv]
-	s.excused = s.m.underWay(tv.Request)
-	if tv.outside || found == nil && s.excused {
+	s.underWay = s.m.underWay(tv.Request)
+	switch {
+	case tv.outside:
 		s.outsideSpan++
+		return
+	case found == nil && s.underWay:
+		s.excused.Visits++
 		return
 	}
 	st := s.stage(tv.Stage)
@@ -245,7 +259,7 @@ func (s *scorer) visit(tv *truthVisit) {
 	s.boundary(v.Ready, tv.Ready, &s.ready, &st.ready)
 	s.boundary(v.Start, tv.Start, &s.start, &st.start)
 	s.boundary(v.Finish, tv.Finish, &s.finish, &st.finish)
-	if !s.lacks(v.Departure) {
+	if !s.lacks(v.Departure, tv.Departure) {
 		st.departure.boundary(v.Departure, tv.Departure, s.recorder)
 	}
 	s.arrivals(tv, found, &st.arrivals)
@@ -268,7 +282,7 @@ func timingOf(p correlate.Point) correlate.Timing {
 
 // boundary scores one of ready, start and finish.
 func (s *scorer) boundary(p correlate.Point, truth *int64, sets ...*errorSet) {
-	if truth == nil && s.recorder || s.lacks(p) {
+	if truth == nil && s.recorder || s.lacks(p, truth) {
 		return
 	}
 	s.boundaries++
@@ -291,8 +305,14 @@ func (s *scorer) boundary(p correlate.Point, truth *int64, sets ...*errorSet) {
 	}
 }
 
-// lacks: the report does not say when, of a request whose gaps are not judged.
-func (s *scorer) lacks(p correlate.Point) bool { return p.NS == nil && s.excused }
+// lacks: the report does not say when, of a request whose gaps are counted and not judged.
+func (s *scorer) lacks(p correlate.Point, truth *int64) bool {
+	if p.NS != nil || !s.underWay || truth == nil && s.recorder {
+		return false
+	}
+	s.excused.Times++
+	return true
+}
 
 func covers(p correlate.Point, truth int64) bool {
 	switch timingOf(p) {
@@ -313,9 +333,13 @@ func (s *scorer) oneHop(th *truthHop) {
 		}
 		return
 	}
-	s.excused = s.m.underWay(th.Request)
-	if th.outside || found == nil && s.excused {
+	s.underWay = s.m.underWay(th.Request)
+	switch {
+	case th.outside:
 		s.outsideSpan++
+		return
+	case found == nil && s.underWay:
+		s.excused.Hops++
 		return
 	}
 	s.hops++
@@ -331,7 +355,7 @@ func (s *scorer) oneHop(th *truthHop) {
 		p     correlate.Point
 		truth *int64
 	}{{h.Send, th.Send}, {h.Recv, th.Recv}} {
-		if end.truth == nil && s.recorder || s.lacks(end.p) {
+		if end.truth == nil && s.recorder || s.lacks(end.p, end.truth) {
 			continue
 		}
 		s.hopTiming[timingOf(end.p)]++
@@ -357,7 +381,7 @@ func (s *scorer) result(runID string) *Accuracy {
 			Boundaries: s.boundaries, SetApart: s.setApart, Hops: s.hops, HopsUntyped: s.m.untyped,
 			HopIdentity: identityShares(s.hopIdentity, s.hops), HopTiming: timingShares(s.hopTiming, sum(s.hopTiming)),
 			HopsInMemory: s.memory, MemoryClaimed: s.memoryShown, Segments: s.m.segments, HopsOutside: s.m.hopsOutside, HopsCounted: s.m.counted,
-			Joins: s.joins, OutsideSpan: s.outsideSpan,
+			Joins: s.joins, OutsideSpan: s.outsideSpan, Excused: s.excused,
 		},
 		Examples: []string{},
 	}

@@ -57,7 +57,7 @@ func nameless(dir string) (*os.File, error) {
 		return f, err
 	}
 	// This file system has none that never had a name, as NFS and older overlays.
-	f, err = os.CreateTemp(dir, "stageline-requests-*")
+	f, err = os.CreateTemp(dir, "stageline-*")
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ func timesOf(p *Point) times { return times{p.at(), p.lo(), p.hi()} }
 type served struct {
 	request, visit uint32
 	start, finish  times
-	stage          uint16 // in the list of stages
+	stage          uint32 // in the list of stages
 	group          int32  // toward the one that stands for its activation; -1: itself
 	alone          bool   // it is certain that no other was served with it
 }
@@ -59,7 +59,7 @@ func (s *served) core() (a, z int64) { return s.start.hi, s.finish.lo }
 type firing struct {
 	from, to, first, last uint32
 	exact                 bool
-	stage                 uint16 // in the list of stages
+	stage                 uint32 // in the list of stages
 	start, finish         int64  // earliest of its members, latest
 	served                int64  // sum of the service of its members, ns
 	most                  uint32 // of them, those that were certainly served at once
@@ -68,7 +68,7 @@ type firing struct {
 // firings finds which visits were served together.
 type firings struct {
 	stages    []string
-	numbers   map[string]uint16 // of stages
+	numbers   map[string]uint32 // of stages
 	all       []served
 	visits    []uint32 // number of the first visit of each request
 	n         uint32   // visits
@@ -79,7 +79,7 @@ type firings struct {
 
 // newFirings expects so many visits.
 func newFirings(visits int) firings {
-	return firings{all: make([]served, 0, visits), numbers: map[string]uint16{}, byServer: map[server][]int32{}, byMessage: map[batch]int32{}, messages: map[int32][]uint64{}}
+	return firings{all: make([]served, 0, visits), numbers: map[string]uint32{}, byServer: map[server][]int32{}, byMessage: map[batch]int32{}, messages: map[int32][]uint64{}}
 }
 
 // request takes the visits whose service is known.
@@ -112,10 +112,10 @@ func (f *firings) request(i int, q *RequestTimeline) {
 	}
 }
 
-func (f *firings) stage(name string) uint16 {
+func (f *firings) stage(name string) uint32 {
 	n, ok := f.numbers[name]
 	if !ok {
-		n = uint16(len(f.stages))
+		n = uint32(len(f.stages))
 		f.numbers[name], f.stages = n, append(f.stages, name)
 	}
 	return n

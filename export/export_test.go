@@ -95,7 +95,7 @@ func sample() *Report {
 	first := &res.Requests[0]
 	first.FromEntry = correlate.NewFromEntry(first.Client, first.Entry)
 	sum := diagnose.Summarise(res)
-	cost := &run.Overhead{FromNS: 1_000_000, ToNS: 2_001_000_000, CountedNS: 200_000_000, KeepingNS: 45.5, DrainCPUNS: 3_000_000, ProcessCPUNS: 9_000_000, SharesProcess: true,
+	cost := &run.Overhead{FromNS: 1_000_000, ToNS: 2_001_000_000, CountedNS: 200_000_000, KeepingNS: 45.5, DrainCPUNS: 3_000_000, RecordingCPUNS: ptr(int64(9_000_000)), AttachCPUNS: ptr(int64(180_000_000)), EndCPUNS: ptr(int64(25_000_000)), ProcessCPUNS: 214_000_000, SharesProcess: true,
 		TargetCPUNS: 500_000_000, Targets: 4, TargetsEnded: 1,
 		Programs: []run.ProgramCost{{Name: "sl_sys_enter", Runs: 1000, RunNS: 100_000}, {Name: "sl_sys_exit", Runs: 1001, RunNS: 150_000}, {Name: "sl_proc_exec"}}}
 	return &Report{

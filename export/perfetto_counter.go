@@ -1,6 +1,8 @@
 package export
 
 import (
+	"slices"
+
 	"github.com/stageline/stageline/correlate"
 	"github.com/stageline/stageline/correlate/diagnose"
 )
@@ -19,15 +21,14 @@ func (t *timeline) drawActivations(chosen []bool) {
 		if a.Start.NS == nil || a.Finish.NS == nil || *a.Finish.NS < *a.Start.NS {
 			continue
 		}
+		if !slices.ContainsFunc(a.Members, func(m [2]int) bool { return chosen[m[0]] }) {
+			continue
+		}
 		members = members[:0]
-		any := false
 		for _, m := range a.Members {
-			any = any || chosen[m[0]]
 			members = append(members, t.w.intern(&t.w.strings, t.r.Result.ID(m[0])))
 		}
-		if any {
-			t.activation(a, members)
-		}
+		t.activation(a, members)
 	}
 }
 

@@ -101,8 +101,9 @@ func (w *packetWriter) describe(file []byte) {
 	w.writePacket()
 }
 
-// word returns the number of a string, 0 for none. It is for strings of which there are few, because Perfetto goes through all it
-// knows whenever one is added. A new one is declared before the event that is under construction.
+// word returns the number of a string, 0 for none. It is for strings of which there are few, because
+// Perfetto goes through all it knows whenever one is added. A new one is declared before the event
+// that is under construction.
 func (w *packetWriter) word(s string) stringID {
 	if s == "" {
 		return 0

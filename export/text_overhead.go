@@ -32,8 +32,13 @@ func textOverhead(w io.Writer, r *Report, detail bool) {
 	kernel, known := o.KernelNS()
 	lo, hi := o.RecorderNS()
 	row("kernel programs, whole host", kernel, kernel, known)
-	row("recorder", lo, hi, true)
-	row("both", kernel+lo, kernel+hi, known)
+	recorder := "recorder, whole process"
+	if o.SharesProcess {
+		recorder = "recorder and load generator, whole process"
+	}
+	row(recorder, hi, hi, true)
+	row("  of it, emptying the ring, decoding, writing", o.DrainCPUNS, o.DrainCPUNS, true)
+	row("programs and recorder", kernel+lo, kernel+hi, known)
 	row("recorded processes", o.TargetCPUNS, o.TargetCPUNS, true)
 	t.write(w)
 	for _, line := range overheadNotes(o) {
@@ -66,7 +71,12 @@ func overheadNotes(o *run.Overhead) (lines []string) {
 			"contains runs in processes that are not recorded. What ran in a recorded process is part of its time.")
 	}
 	if o.SharesProcess {
-		lines = append(lines, "The load generator ran in the recorder's process: between the recorder's own work and all of it.")
+		lines = append(lines, "The load generator ran in the recorder's process: the recorder took between that part of it and all of it.")
+	}
+	if o.AttachCPUNS != nil && o.EndCPUNS != nil {
+		lines = append(lines, fmt.Sprintf("Attaching took the recorder %.1f ms of CPU time before that, and ending %.1f ms after, without sealing.", float64(*o.AttachCPUNS)/1e6, float64(*o.EndCPUNS)/1e6))
+	} else {
+		lines = append(lines, "The snapshot at the attach and the ending are in the recorder's time: this run does not tell them apart.")
 	}
 	return lines
 }

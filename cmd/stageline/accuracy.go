@@ -29,7 +29,8 @@ With --recorder, stamps that the truth does not have are skipped instead: an eng
 recorder does not stamp everything. With --within, for a recorder that was attached to an engine
 at work, visits and hops that did not happen wholly between the first and the last record are
 matched but not judged, nor is what the report lacks of requests that it marks as in flight at
-attach: visits, hops, their times, inputs of joins. What the report claims is always judged.
+attach, unless their first stamp is a second younger: visits, hops, their times, inputs of joins.
+What is not judged is counted, and what the report claims is always judged.
 
 `
 

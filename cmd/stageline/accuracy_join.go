@@ -15,7 +15,7 @@ func (s *scorer) arrivals(tv *truthVisit, found *foundVisit, errs *errorSet) {
 			used[i] = true
 			at = s.inHand(&found.Inputs[i])
 		}
-		if !s.lacks(at) {
+		if !s.lacks(at, a.NS) {
 			errs.boundary(at, a.NS, s.recorder)
 		}
 	}
@@ -93,7 +93,8 @@ func (s *scorer) join(tv *truthVisit, found *foundVisit) {
 		return
 	}
 	lacking := found != nil && found.request.InFlight && s.noOtherInputs(found, from) && !s.sameInputs(found, from)
-	if lacking && s.excused {
+	if lacking && s.underWay {
+		s.excused.Joins++
 		return
 	}
 	s.joins++

@@ -99,12 +99,12 @@ func (m *matching) judged(id string) bool {
 		slices.ContainsFunc(m.truth.hops[id], func(h *truthHop) bool { return !h.outside })
 }
 
-// underWay: with --within, the report says itself that the request was in flight at attach. A log
-// that stamps late then dates after the attach what happened before it: what is claimed of such a
-// request is judged, what is absent is not.
+// underWay: with --within, the report says itself that the request was in flight at attach, and the
+// truth does not say otherwise. A log that stamps late then dates after the attach what happened
+// before it: what is claimed of such a request is judged, what is absent is not.
 func (m *matching) underWay(id string) bool {
 	q := m.requests[id]
-	return m.truth.spanned && len(q) > 0 && !slices.ContainsFunc(q, func(r *correlate.RequestTimeline) bool { return !r.InFlight })
+	return m.truth.early[id] && len(q) > 0 && !slices.ContainsFunc(q, func(r *correlate.RequestTimeline) bool { return !r.InFlight })
 }
 
 // budget is what the truth counts of a request beyond the hops it has stamps for.

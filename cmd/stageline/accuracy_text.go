@@ -19,6 +19,9 @@ func accuracyText(out io.Writer, a *Accuracy) error {
 	if c.OutsideSpan > 0 {
 		fmt.Fprintf(w, "  %d visits and hops of the truth are not wholly inside the recording and not judged\n", c.OutsideSpan)
 	}
+	if e := c.Excused; e != (Excused{}) {
+		fmt.Fprintf(w, "  of requests in flight at attach %d visits, %d hops, %d times and inputs of %d joins are lacking and not judged\n", e.Visits, e.Hops, e.Times, e.Joins)
+	}
 	fmt.Fprintf(w, "  joins     %d: %d wrong, %d not known\n", c.Joins, f.JoinsWrong, f.JoinsUnknown)
 	fmt.Fprintf(w, "  visits    exact %s  paired %s  ordered %s  unknown %s\n", pct(a.Identity.Exact), pct(a.Identity.Paired), pct(a.Identity.Ordered), pct(a.Identity.Unknown))
 	fmt.Fprintf(w, "  times     seen %s  bounded %s  unknown %s of %d ready, start and finish; set apart %s\n", pct(a.Timing.Seen), pct(a.Timing.Bounded), pct(a.Timing.Unknown), c.Boundaries, pct(f.SetApartShare))

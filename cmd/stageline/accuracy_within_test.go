@@ -8,18 +8,22 @@ import (
 )
 
 // With --within, what a report lacks of a request that it marks as in flight at attach is not
-// judged; of any other request, and whatever the report claims, it is.
+// judged; of any other request, of one that the truth says began later, and whatever the report
+// claims, it is.
 func TestAccuracyWithin(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		within, flying bool
+		beginNS        int64 // of the recording; the request's first stamp is 1 ms
 		invent         bool
 		missed, extra  int
 	}{
-		{"plain", false, true, false, 1, 0},
-		{"not in flight", true, false, false, 1, 0},
-		{"in flight", true, true, false, 0, 0},
-		{"in flight, with an invention", true, true, true, 0, 1},
+		{"plain", false, true, 0, false, 1, 0},
+		{"not in flight", true, false, 0, false, 1, 0},
+		{"in flight", true, true, 0, false, 0, 0},
+		{"in flight, with an invention", true, true, 0, true, 0, 1},
+		{"in flight, and the log late", true, true, 2e6 - logLateNS, false, 0, 0},
+		{"marked as in flight, but it began later", true, true, -logLateNS, false, 1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tr, d := truthFrom(t, truthOne), perfect()
@@ -32,7 +36,7 @@ func TestAccuracyWithin(t *testing.T) {
 				q.Hops = append(q.Hops, h)
 			}
 			if c.within {
-				tr.within(0, 1<<62)
+				tr.within(c.beginNS, 1<<62)
 			}
 			a := score(match(d, tr), "", false)
 			if got, want := fmt.Sprint(a.Figures.HopsMissed, a.Figures.HopsInvented), fmt.Sprint(c.missed, c.extra); got != want {
@@ -70,6 +74,9 @@ func TestAccuracyWithinLacks(t *testing.T) {
 				want = "0 0 0 0; 0 0 0 0 0 0"
 			}
 			a := score(match(d, tr), "", false)
+			if told := a.Counts.Excused != (Excused{}); told != within {
+				t.Errorf("%s, within %v: not judged, as it is told: %+v", c.name, within, a.Counts.Excused)
+			}
 			f, arrivals, departures := &a.Figures, 0, 0
 			for _, s := range a.Stages {
 				arrivals, departures = arrivals+s.Arrivals.Missing, departures+s.Departure.Missing

@@ -14,7 +14,7 @@ type costMeter struct {
 	out    run.Overhead
 	progs  *attach.Programs
 	begin  []run.ProgramCost
-	self   int64
+	atNS   [3]int64         // CPU time of this process when it began to attach, to record, and to end
 	first  map[uint32]int64 // CPU time of each target when it was first looked at
 	last   map[uint32]int64
 	looked int64
@@ -35,13 +35,37 @@ const (
 	statsEvery, statsFirst = 10, 4
 )
 
-// startCost begins the account of a recording.
-func startCost(p *attach.Programs) *costMeter {
-	c := &costMeter{progs: p, first: map[uint32]int64{}, last: map[uint32]int64{}}
+// newCost begins the account of a recorder that is about to attach.
+func newCost() *costMeter {
+	return &costMeter{atNS: [3]int64{processCPU()}, first: map[uint32]int64{}, last: map[uint32]int64{}}
+}
+
+// attached begins the account of the recording itself: the targets' time until now is not in it.
+func (c *costMeter) attached(p *attach.Programs) {
+	c.progs = p
 	c.begin, _ = p.Costs() // what cannot be read is left out of the table
-	c.out.FromNS = run.Mono()
-	c.self = processCPU()
-	return c
+	for pid := range c.first {
+		if ns, ok := attach.CPUTime(pid); ok && ns >= c.last[pid] {
+			c.first[pid], c.last[pid] = ns, ns
+		}
+	}
+	c.out.FromNS, c.atNS[1] = run.Mono(), processCPU()
+}
+
+// ending closes the account of the recording; what comes until end is the ending.
+func (c *costMeter) ending(drainNS int64) {
+	o := &c.out
+	o.ToNS, o.DrainCPUNS, c.atNS[2] = run.Mono(), drainNS, processCPU()
+	for pid, from := range c.first {
+		ns, ok := attach.CPUTime(pid)
+		if !ok || ns < c.last[pid] { // gone, or its PID is another's by now
+			ns = c.last[pid]
+			o.TargetsEnded++
+		}
+		o.Targets++
+		o.TargetCPUNS += ns - from
+	}
+	c.pause(o.ToNS)
 }
 
 // count switches the keeping of the programs' time on or off, as its turn comes. A kernel that
@@ -92,6 +116,9 @@ func (c *costMeter) target(pid uint32, born bool) {
 
 // tick is called every 100 ms.
 func (c *costMeter) tick(now int64) {
+	if c.out.ToNS != 0 {
+		return
+	}
 	c.count(now)
 	if now-c.looked < lookEvery {
 		return
@@ -105,20 +132,12 @@ func (c *costMeter) tick(now int64) {
 }
 
 // end closes the account; the programs must still be loaded.
-func (c *costMeter) end(drainNS int64, shared bool) *run.Overhead {
+func (c *costMeter) end(shared bool) *run.Overhead {
 	o := &c.out
-	o.ToNS, o.SharesProcess = run.Mono(), shared
-	o.ProcessCPUNS, o.DrainCPUNS = processCPU()-c.self, drainNS
-	for pid, from := range c.first {
-		ns, ok := attach.CPUTime(pid)
-		if !ok || ns < c.last[pid] { // gone, or its PID is another's by now
-			ns = c.last[pid]
-			o.TargetsEnded++
-		}
-		o.Targets++
-		o.TargetCPUNS += ns - from
-	}
-	c.pause(o.ToNS)
+	t := append(c.atNS[:], processCPU())
+	attach, recording, ending := t[1]-t[0], t[2]-t[1], t[3]-t[2]
+	o.AttachCPUNS, o.RecordingCPUNS, o.EndCPUNS = &attach, &recording, &ending
+	o.ProcessCPUNS, o.SharesProcess = t[3]-t[0], shared
 	now, err := c.progs.Costs()
 	if err != nil || len(now) != len(c.begin) || o.CountedNS == 0 {
 		return o

@@ -88,7 +88,12 @@ func TestOpenServesTheUIOnly(t *testing.T) {
 	link, linked := io.Pipe()
 	done := make(chan error, 1)
 	r := &export.Report{Meta: &run.Metadata{RunID: "run-1"}, Result: &correlate.Result{FromNS: 1, ToNS: 2}}
-	go func() { done <- openTimeline(ctx, l, r, export.PerfettoOptions{}, linked, io.Discard) }()
+	file, size, err := drawTimeline(r, export.PerfettoOptions{}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	go func() { done <- serveTimeline(ctx, l, file, size, linked, io.Discard) }()
 	b := make([]byte, 200)
 	n, err := link.Read(b)
 	if want := "https://ui.perfetto.dev/#!/?url=http://127.0.0.1:9001/trace.pftrace\n"; err != nil || string(b[:n]) != want {

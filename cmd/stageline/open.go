@@ -44,29 +44,39 @@ func runOpen(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		return fmt.Errorf("serve the timeline: %w; %s can read from this port only: end what listens on it, or use `stageline export`", err, perfettoUI)
 	}
 	defer l.Close()
+	leave := endWith(ctx, "open", stderr) // there is nothing to end in order before it serves
+	defer leave()
 	r, err := f.report(fs.Arg(0))
 	if err != nil {
 		return err
 	}
-	return openTimeline(ctx, l, r, f.options(r), stdout, stderr)
-}
-
-// openTimeline draws a report into a file without a name and serves it until ctx is done.
-func openTimeline(ctx context.Context, l net.Listener, r *export.Report, o export.PerfettoOptions, stdout, stderr io.Writer) error {
-	file, err := os.CreateTemp("", "stageline-*.pftrace")
-	if err != nil {
-		return fmt.Errorf("create the timeline: %w", err)
-	}
-	defer file.Close()
-	if err := os.Remove(file.Name()); err != nil {
-		return fmt.Errorf("unlink the timeline: %w", err)
-	}
-	stats, err := writePerfetto(file, r, o, false)
+	file, size, err := drawTimeline(r, f.options(r), stderr)
 	if err != nil {
 		return err
 	}
+	defer file.Close()
+	leave()
+	return serveTimeline(ctx, l, file, size, stdout, stderr)
+}
+
+// drawTimeline draws a report into a file without a name and returns its size.
+func drawTimeline(r *export.Report, o export.PerfettoOptions, stderr io.Writer) (*os.File, int64, error) {
+	file, err := nameless(os.TempDir())
+	if err != nil {
+		return nil, 0, fmt.Errorf("create the timeline in %s: %w; name another directory in TMPDIR", os.TempDir(), err)
+	}
+	stats, err := writePerfetto(file, r, o, false)
+	if err != nil {
+		file.Close()
+		return nil, 0, fmt.Errorf("draw the timeline in %s: %w", os.TempDir(), err)
+	}
 	noteTimeline(stderr, "timeline of "+r.Meta.RunID, &stats)
-	s := &http.Server{Handler: traceHandler(file, stats.Bytes), ReadHeaderTimeout: 10 * time.Second}
+	return file, stats.Bytes, nil
+}
+
+// serveTimeline serves it until ctx is done.
+func serveTimeline(ctx context.Context, l net.Listener, file io.ReaderAt, size int64, stdout, stderr io.Writer) error {
+	s := &http.Server{Handler: traceHandler(file, size), ReadHeaderTimeout: 10 * time.Second}
 	fmt.Fprintf(stdout, "%s/#!/?url=http://%s%s\n", perfettoUI, openAddress, openPath)
 	fmt.Fprintln(stderr, "serving; Ctrl-C ends it")
 	stop := context.AfterFunc(ctx, func() { s.Close() })

@@ -55,8 +55,9 @@ func (l *armLoad) measure(ctx context.Context, plan *loadgen.Plan, pids []uint32
 		}
 	}
 	var tool int64
+	known := true
 	if w != nil {
-		tool = w.cpu()
+		tool, known = w.cpu()
 	}
 	before, self, host, from := cpuTimes(pids), processCPU(), readHost(), run.Mono()
 	sum, err := loadgen.Run(ctx, plan, take)
@@ -66,9 +67,11 @@ func (l *armLoad) measure(ctx context.Context, plan *loadgen.Plan, pids []uint32
 	after, wall, now := cpuTimes(pids), run.Mono()-from, readHost()
 	own := processCPU() - self
 	if w != nil {
-		tool = w.cpu() - tool
-		ms := float64(tool) / 1e6
-		l.ToolMS = &ms
+		now, still := w.cpu()
+		if tool, known = now-tool, known && still; known {
+			ms := float64(tool) / 1e6
+			l.ToolMS = &ms
+		}
 	}
 	if sum.Success == 0 || sum.Success < sum.Planned {
 		return fmt.Errorf("%d of %d requests to %s succeeded: loads with failures cannot be compared: %s", sum.Success, sum.Planned, plan.Addr(), sum.FirstError)
@@ -82,7 +85,7 @@ func (l *armLoad) measure(ctx context.Context, plan *loadgen.Plan, pids []uint32
 		cpu += ns - before[pid]
 	}
 	l.TargetMS, l.HostMS = float64(cpu)/1e6, float64(now.cores)*float64(wall)/1e6
-	if host.cores > 0 && now.cores == host.cores {
+	if known && host.cores > 0 && now.cores == host.cores {
 		ms := max(0, float64(now.taken-host.taken)/1e6-float64(cpu+own+tool)/1e6)
 		l.OthersMS = &ms
 	}
@@ -91,8 +94,11 @@ func (l *armLoad) measure(ctx context.Context, plan *loadgen.Plan, pids []uint32
 
 // take adds what is known of an observer once it has ended.
 func (l *armLoad) take(w *observer) {
-	ms := max(0, float64(w.total)/1e6-*l.ToolMS)
-	l.BesideMS, l.Said = &ms, &w.said
+	l.Said = &w.said
+	if l.ToolMS != nil {
+		ms := max(0, float64(w.total)/1e6-*l.ToolMS)
+		l.BesideMS = &ms
+	}
 }
 
 // account reads the recorder's own account from its run, and removes the run.

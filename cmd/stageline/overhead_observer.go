@@ -105,7 +105,7 @@ func (o *observer) start(ctx context.Context, ready *heard, limit time.Duration,
 		return nil
 	case err := <-o.ended:
 		o.ended <- err
-		return fmt.Errorf("%s ended before the load: %s: %s", o.name, o.cmd.ProcessState, o.tells)
+		return fmt.Errorf("%s ended before the load: %s%s: %s", o.name, o.cmd.ProcessState, o.sweep(), o.tells)
 	case <-ctx.Done():
 		return errors.Join(context.Cause(ctx), o.stop())
 	case <-time.After(limit):
@@ -116,13 +116,16 @@ func (o *observer) start(ctx context.Context, ready *heard, limit time.Duration,
 	return errors.Join(fmt.Errorf("%s has not attached within %v: %s", o.name, limit, o.tells), o.stop())
 }
 
-// cpu is the CPU time in ns that its processes have used, those that are still there.
-func (o *observer) cpu() (ns int64) {
+// cpu is the CPU time in ns that its processes have used, those that are still there; unknown when the
+// first has left the others behind.
+func (o *observer) cpu() (ns int64, known bool) {
 	pid := uint32(o.cmd.Process.Pid)
-	for _, t := range cpuTimes(append([]uint32{pid}, attach.Children(pid)...)) {
+	times := cpuTimes(append([]uint32{pid}, attach.Children(pid)...))
+	for _, t := range times {
 		ns += t
 	}
-	return ns
+	_, known = times[pid]
+	return ns, known
 }
 
 // stop ends the process in the way it likes, and returns when all that writes where it wrote has
@@ -131,7 +134,7 @@ func (o *observer) stop() error {
 	var err error
 	select {
 	case <-o.ended:
-		err = fmt.Errorf("%s ended during the load: %s: %s", o.name, o.cmd.ProcessState, o.tells)
+		err = fmt.Errorf("%s ended during the load: %s%s: %s", o.name, o.cmd.ProcessState, o.sweep(), o.tells)
 	default:
 		err = o.interrupt()
 	}
@@ -141,13 +144,22 @@ func (o *observer) stop() error {
 	return err
 }
 
+// sweep kills what a process that has ended left in its group, which would observe the next loads as
+// well, and says so.
+func (o *observer) sweep() string {
+	if syscall.Kill(-o.cmd.Process.Pid, syscall.SIGKILL) != nil {
+		return ""
+	}
+	return ", and left processes behind: let its command stay until they have ended"
+}
+
 func (o *observer) interrupt() error {
 	group := -o.cmd.Process.Pid
 	_ = syscall.Kill(group, syscall.SIGINT) // one that ends by itself just now is reported below
 	select {
 	case err := <-o.ended:
+		o.sweep() // what did not hold its output
 		if errors.Is(err, exec.ErrWaitDelay) {
-			_ = syscall.Kill(group, syscall.SIGKILL)
 			return fmt.Errorf("%s left processes behind: let its command end them on SIGINT", o.name)
 		}
 		if err != nil && (o.exits || !interrupted(o.cmd.ProcessState)) {

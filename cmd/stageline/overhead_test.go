@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -167,7 +168,8 @@ func answering(t *testing.T) (o *overheadOptions, broken *atomic.Bool) {
 func TestToolsThatFail(t *testing.T) {
 	o, _ := answering(t)
 	var err error
-	o.tools, err = parseTools([]string{"silent=exec sleep 60", "busy=echo on; while :; do :; done", "lost=echo no such process {{pids}} >&2; exit 3", "short=echo on; echo gone >&2; exit 4"})
+	o.tools, err = parseTools([]string{"silent=exec sleep 60", "busy=echo on; while :; do :; done", "lost=echo no such process {{pids}} >&2; exit 3", "short=echo on; echo gone >&2; exit 4",
+		"behind=sleep 60 >/dev/null 2>&1 & echo on; exit 0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,16 +178,16 @@ func TestToolsThatFail(t *testing.T) {
 	if err != nil || len(blocks) != 2 {
 		t.Fatalf("%d blocks: %v", len(blocks), err)
 	}
-	if len(failed) != 2 || !strings.Contains(failed["lost"], fmt.Sprint("no such process ", os.Getpid())) || !strings.Contains(failed["short"], "exit status 4: gone") {
+	if len(failed) != 3 || !strings.Contains(failed["behind"], "left processes behind") || !strings.Contains(failed["lost"], fmt.Sprint("no such process ", os.Getpid())) || !strings.Contains(failed["short"], "exit status 4: gone") {
 		t.Errorf("what failed, and why: %v", failed)
 	}
 	for _, b := range blocks {
-		if len(b) != 4 || b.of("lost") != nil || b.of("short") != nil {
+		if len(b) != 4 || b.of("lost") != nil || b.of("short") != nil || b.of("behind") != nil {
 			t.Fatalf("block of %d loads, want those of nothing, nothing again, silent and busy", len(b))
 		}
 		silent, busy := b.of("silent"), b.of("busy")
 		if *silent.Said || !*busy.Said || *busy.ToolMS <= 0 || *silent.ToolMS > *busy.ToolMS || len(busy.times) != 200 || busy.All != 202 {
-			t.Errorf("silent %+v, busy %+v", silent, busy)
+			t.Errorf("silent: said %v, %g ms; busy: said %v, %g ms, %d and %d requests", *silent.Said, *silent.ToolMS, *busy.Said, *busy.ToolMS, len(busy.times), busy.All)
 		}
 		if b.of(armBare).ToolMS != nil || b.of(armBare).TargetMS <= 0 {
 			t.Errorf("bare %+v", b.of(armBare))
@@ -196,6 +198,27 @@ func TestToolsThatFail(t *testing.T) {
 		if known := a.Ratios[0].At.Known(); known == (a.Failed != "") {
 			t.Errorf("%s: ratio %v, failed %q", a.Name, a.Ratios[0].At, a.Failed)
 		}
+	}
+}
+
+// What a tool takes is not known once its first process has gone: others may go on.
+func TestToolWhoseFirstProcessHasGone(t *testing.T) {
+	cmd := exec.Command("/bin/true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	o, _ := answering(t)
+	plan, err := loadgen.NewPlan(o.load)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l armLoad
+	w := &observer{cmd: cmd}
+	if err := l.measure(t.Context(), plan, o.pids, w); err != nil {
+		t.Fatal(err)
+	}
+	if l.take(w); l.ToolMS != nil || l.BesideMS != nil || l.OthersMS != nil || l.TargetMS <= 0 {
+		t.Errorf("%+v", l)
 	}
 }
 
@@ -245,6 +268,10 @@ func TestOverheadLive(t *testing.T) {
 	rec := c.Blocks[0].of(armRecorder)
 	if o := rec.Overhead; o == nil || o.Targets < len(e.PIDs) || *rec.ToolMS <= 0 || *rec.BesideMS <= 0 || rec.TargetMS <= 0 {
 		t.Errorf("recorded load: %+v", rec)
+	} else if all := *o.AttachCPUNS + *o.RecordingCPUNS + *o.EndCPUNS; all != o.ProcessCPUNS || *o.AttachCPUNS <= 0 || *o.EndCPUNS <= 0 ||
+		*rec.ToolMS*1e6 > float64(*o.RecordingCPUNS) || o.DrainCPUNS <= 0 || o.DrainCPUNS > *o.RecordingCPUNS {
+		t.Errorf("the recorder took %d + %d (%d of it the drain) + %d = %d ns by its own account, and %.0f ns during the load within the second",
+			*o.AttachCPUNS, *o.RecordingCPUNS, o.DrainCPUNS, *o.EndCPUNS, o.ProcessCPUNS, *rec.ToolMS*1e6)
 	}
 	if lost := c.Arms[3]; lost.Failed == "" || lost.Ratios[0].At.Known() {
 		t.Errorf("a tool that failed: %+v", lost)
@@ -262,7 +289,12 @@ func TestOverheadFigures(t *testing.T) {
 	if lo, hi := o.RecorderNS(); lo != 5 || hi != 9 {
 		t.Errorf("recorder %d to %d", lo, hi)
 	}
-	o.SharesProcess, o.Programs = false, nil
+	recording := int64(7)
+	o.RecordingCPUNS = &recording
+	if lo, hi := o.RecorderNS(); lo != 5 || hi != 7 {
+		t.Errorf("recorder without attaching and ending %d to %d", lo, hi)
+	}
+	o.SharesProcess, o.Programs, o.RecordingCPUNS = false, nil, nil
 	if lo, hi := o.RecorderNS(); lo != 9 || hi != 9 {
 		t.Errorf("recorder alone %d to %d", lo, hi)
 	}

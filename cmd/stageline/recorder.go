@@ -81,7 +81,7 @@ func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
 		}
 	}
 	r := &recorder{opts: o, procs: map[uint32]*run.Proc{}, fresh: map[uint32]int64{},
-		mapped: map[uint32]bool{}, stale: map[uint32]bool{}, warned: map[string]bool{}, done: make(chan error, 1)}
+		mapped: map[uint32]bool{}, stale: map[uint32]bool{}, warned: map[string]bool{}, done: make(chan error, 1), cost: newCost()}
 	defer func() {
 		if err != nil && r.w != nil {
 			r.w.Discard()
@@ -103,7 +103,6 @@ func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
 			r.noWatch = attach.TryWatchpoints()
 		}
 	}
-	r.cost = startCost(r.progs)
 	if r.w, err = run.Create(o.OutDir, run.Metadata{RunID: o.RunID, Options: r.optionTable(), Decoders: decoders()}); err != nil {
 		return nil, err
 	}
@@ -120,6 +119,7 @@ func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
 	r.sayWarnings(stderr)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
+	r.cost.attached(r.progs)
 	go func() { r.done <- r.d.Run(ctx) }()
 	return r, nil
 }
@@ -254,6 +254,7 @@ func (r *recorder) wait(ctx context.Context) {
 func (r *recorder) stop() (drain.Stats, error) {
 	r.cancel()
 	err := <-r.done
+	r.cost.ending(r.d.Stats().CPUNS)
 	var all attach.Describer
 	for pid := range r.procs {
 		r.snapshot(&all, pid)
@@ -263,7 +264,7 @@ func (r *recorder) stop() (drain.Stats, error) {
 	errDetach := r.progs.Detach()
 	stats, errFinish := r.d.Finish()
 	sent := r.d.Sent()
-	cost := r.cost.end(stats.CPUNS, r.opts.SharesProcess)
+	cost := r.cost.end(r.opts.SharesProcess)
 	errMeta := r.w.UpdateMeta(func(m *run.Metadata) {
 		m.Targets, m.Overhead = r.targets(), cost
 		m.Options["records_sent"] = strconv.FormatUint(sent, 10)

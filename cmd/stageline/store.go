@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // storeInMemory is how much of a requestStore is kept in memory: reports of short runs need no file.
@@ -35,12 +38,8 @@ func (s *requestStore) Write(p []byte) (int, error) {
 
 // spill moves what is in memory to a file.
 func (s *requestStore) spill() error {
-	f, err := os.CreateTemp("", "stageline-requests-*")
+	f, err := nameless(os.TempDir())
 	if err != nil {
-		return noRoom(err)
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		f.Close()
 		return noRoom(err)
 	}
 	if _, err := f.Write(s.memory); err != nil {
@@ -49,6 +48,24 @@ func (s *requestStore) spill() error {
 	}
 	s.memory, s.file = nil, f
 	return nil
+}
+
+// nameless makes a file that no name leads to, so that whatever ends this process leaves nothing.
+func nameless(dir string) (*os.File, error) {
+	f, err := os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o600)
+	if !errors.Is(err, unix.EOPNOTSUPP) {
+		return f, err
+	}
+	// This file system has none that never had a name, as NFS and older overlays.
+	f, err = os.CreateTemp(dir, "stageline-*")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 func noRoom(err error) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -38,9 +39,12 @@ func TestRequestStore(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}
+	if st, err := s.file.Stat(); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
 	s.file.Close()
 	t.Setenv("TMPDIR", dir+"/none")
-	if _, err := new(requestStore).Write(make([]byte, storeInMemory+1)); err == nil {
-		t.Error("no error without a directory")
+	if _, err := new(requestStore).Write(make([]byte, storeInMemory+1)); err == nil || !strings.Contains(err.Error(), "name another directory in TMPDIR") {
+		t.Errorf("without a directory: %v", err)
 	}
 }

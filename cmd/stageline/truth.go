@@ -19,8 +19,8 @@ type truth struct {
 	// messages counts, where the log states it, all messages of a request by type. A log that has no
 	// stamps for some of them still says how many there were.
 	messages map[string]map[string]int
-	inHand   bool // arrivals are when the application took an input, not when the bytes were read
-	spanned  bool // within was called
+	inHand   bool            // arrivals are when the application took an input, not when the bytes were read
+	early    map[string]bool // requests that may have begun before the recording; null: within was not called
 	// owner is the request of each further name, as it stands inside the engine and in replies: an id
 	// that the engine mints may be seen in no other form.
 	owner map[string]string
@@ -150,22 +150,40 @@ func (t *truth) line(b []byte) (request string, err error) {
 	return head.Request, err
 }
 
+// logLateNS is how late a log may stamp what has happened: a request whose first stamp is no later
+// after the begin of a recording may have begun before it.
+const logLateNS = 1_000_000_000
+
 // within marks what did not happen wholly between two moments of a recording. It is still matched, so
 // that what the report has of it is no invention, but its absence is not held against the report.
 func (t *truth) within(fromNS, toNS int64) {
-	t.spanned = true
-	out := func(ns *int64) bool { return ns != nil && (*ns < fromNS || *ns > toNS) }
-	for _, l := range t.visits {
+	t.early = map[string]bool{}
+	for id, l := range t.visits {
 		for _, v := range l {
-			v.outside = out(v.Ready) || out(v.Start) || out(v.Finish) || out(v.Departure) ||
-				slices.ContainsFunc(v.Arrivals, func(a truthArrival) bool { return out(a.NS) })
+			times := []*int64{v.Ready, v.Start, v.Finish, v.Departure}
+			for _, a := range v.Arrivals {
+				times = append(times, a.NS)
+			}
+			v.outside = t.outside(id, fromNS, toNS, times...)
 		}
 	}
-	for _, l := range t.hops {
+	for id, l := range t.hops {
 		for _, h := range l {
-			h.outside = out(h.Send) || out(h.Recv)
+			h.outside = t.outside(id, fromNS, toNS, h.Send, h.Recv)
 		}
 	}
+}
+
+// outside: one of the times does not lie in the recording. It also notes what they say of when their
+// request began.
+func (t *truth) outside(request string, fromNS, toNS int64, times ...*int64) (out bool) {
+	for _, ns := range times {
+		if ns != nil {
+			out = out || *ns < fromNS || *ns > toNS
+			t.early[request] = t.early[request] || *ns < fromNS+logLateNS
+		}
+	}
+	return out
 }
 
 // sort puts visits and hops in order of time, because a log may be written stage by stage.

@@ -3,6 +3,8 @@ package run
 // Overhead is what the recording itself took, beside what the recorded processes took. Null in the
 // metadata when the recorder was killed before it could say.
 type Overhead struct {
+	// FromNS to ToNS is the recording: from when the probes were on and the snapshot was taken until it
+	// was told to end.
 	FromNS int64 `json:"from_mono_ns"`
 	ToNS   int64 `json:"to_mono_ns"`
 	// Programs are the kernel programs during CountedNS of the recording, in which the kernel kept
@@ -12,12 +14,19 @@ type Overhead struct {
 	CountedNS int64         `json:"counted_ns"`
 	KeepingNS float64       `json:"keeping_ns_per_run"`
 	Programs  []ProgramCost `json:"programs"`
-	// DrainCPUNS is the work of emptying the ring, decoding and writing; ProcessCPUNS the whole
-	// recording process from attach to the end of recording, and so an upper bound when the load
-	// generator runs in it as well (SharesProcess).
-	DrainCPUNS    int64 `json:"drain_cpu_ns"`
-	ProcessCPUNS  int64 `json:"process_cpu_ns"`
-	SharesProcess bool  `json:"load_in_same_process"`
+	// RecordingCPUNS is what the whole recording process took, all its threads and their time in the
+	// kernel, and DrainCPUNS the part of it that emptied the ring, decoded and wrote. When the load
+	// generator ran in that process as well (SharesProcess), its time is in it, too.
+	// AttachCPUNS is what the process took before, from its first look at the host, and EndCPUNS after,
+	// until this account was closed, that is without sealing. ProcessCPUNS is all three.
+	// Runs of versions that did not tell them apart have null: there FromNS and ProcessCPUNS begin when
+	// the programs were loaded, and ToNS and DrainCPUNS reach to the end of the account.
+	RecordingCPUNS *int64 `json:"recording_cpu_ns"`
+	DrainCPUNS     int64  `json:"drain_cpu_ns"`
+	AttachCPUNS    *int64 `json:"attach_cpu_ns"`
+	EndCPUNS       *int64 `json:"end_cpu_ns"`
+	ProcessCPUNS   int64  `json:"process_cpu_ns"`
+	SharesProcess  bool   `json:"load_in_same_process"`
 	// TargetCPUNS is the CPU time of the targets, the programs' time in them included. Of the
 	// TargetsEnded the time is counted up to the last look, at most a second before their end.
 	TargetCPUNS  int64 `json:"target_cpu_ns"`
@@ -45,9 +54,14 @@ func (o *Overhead) KernelNS() (ns int64, known bool) {
 }
 
 // RecorderNS bounds the recorder's CPU time; both ends are equal when nothing else ran in its process.
+// Where attaching and ending are not told apart they are in the upper end.
 func (o *Overhead) RecorderNS() (lo, hi int64) {
-	if o.SharesProcess {
-		return o.DrainCPUNS, o.ProcessCPUNS
+	hi = o.ProcessCPUNS
+	if o.RecordingCPUNS != nil {
+		hi = *o.RecordingCPUNS
 	}
-	return o.ProcessCPUNS, o.ProcessCPUNS
+	if o.SharesProcess {
+		return o.DrainCPUNS, hi
+	}
+	return hi, hi
 }

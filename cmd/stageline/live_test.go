@@ -29,8 +29,12 @@ func TestMain(m *testing.M) {
 		liveRoles[role]()
 		return
 	}
-	if signal.Ignored(syscall.SIGHUP) { // under nohup, which children would inherit: theirs is tested
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	// Under nohup, or in the background of a script, these are ignored, and children would inherit that:
+	// what they do on them is tested.
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
 	}
 	os.Exit(m.Run())
 }

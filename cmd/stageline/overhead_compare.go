@@ -197,17 +197,23 @@ func (c *Comparison) judge(tolerance float64) {
 	}
 	said := fmt.Sprintf("recording changes the throughput by %s (95 %% interval %s to %s, n = %d blocks); the same load twice without it by %s (%s to %s, n = %d)",
 		change(on.At), change(on.Lo), change(on.Hi), on.N, change(noise.At), change(noise.Lo), change(noise.Hi), noise.N)
+	// What the machine does by itself within a block weakens what is said of recording by as much.
+	drift := 0.0
+	if noise.Lo.Known() && !noise.Holds(1) {
+		drift = math.Abs(float64(noise.At) - 1)
+	}
+	excluded := 1 - float64(on.Lo) + drift
 	switch {
 	case !on.Lo.Known():
 		c.Sentence = said + fmt.Sprintf(": fewer than %d blocks say nothing about the noise", stat.MinResampled)
-	case !noise.Holds(1):
+	case drift > tolerance:
 		c.Sentence = said + ": the machine itself drifts, so that nothing can be said; repeat with more blocks or less beside it"
-	case !on.Holds(1):
+	case !on.Holds(1) && math.Abs(float64(on.At)-1) > drift:
 		c.Sentence, c.Conclusive = said+": the effect stands out from the noise", true
-	case float64(on.Lo) < 1-tolerance:
+	case excluded > tolerance:
 		c.Sentence = said + fmt.Sprintf(": the noise hides effects of the %.1f %% that matter; repeat with more blocks or longer loads", 100*tolerance)
 	default:
-		c.Sentence, c.Conclusive = said+fmt.Sprintf(": no effect stands out, and a loss of more than %.1f %% can be excluded", 100*(1-float64(on.Lo))), true
+		c.Sentence, c.Conclusive = said+fmt.Sprintf(": no effect stands out, and a loss of more than %.1f %% can be excluded", 100*excluded), true
 	}
 }
 

@@ -132,6 +132,8 @@ func TestComparisonJudges(t *testing.T) {
 		{"slower", pad([5]float64{90, 91, 89, 90, 92}, still), true, "-10.0 %"},
 		{"too noisy", pad([5]float64{80, 120, 85, 115, 100}, still), false, "hides"},
 		{"drifts", pad([5]float64{100, 100, 100, 100, 100}, [5]float64{90, 91, 92, 90, 90}), false, "drifts"},
+		{"drifts by less than matters", pad([5]float64{100, 100, 100, 100, 100}, [5]float64{99, 99, 99.2, 99, 98.8}), true, "a loss of more than 1."},
+		{"an effect no larger than the drift", pad([5]float64{99.2, 99.2, 99.2, 99.2, 99.2}, [5]float64{98, 98, 98, 98, 98}), true, "no effect stands out"},
 		{"too few", blocksOf([3]float64{100, 100, 100}), false, "fewer than 5"},
 	} {
 		got := newComparison("load", c.blocks, threeArms, nil, 0.05)

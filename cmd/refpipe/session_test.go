@@ -90,6 +90,7 @@ func begin(t *testing.T, args ...string) *session {
 		log, _ := os.ReadFile(filepath.Join(dir, "stages.log"))
 		t.Fatalf("pipeline did not come up: %v, %v\n%s", err, <-done, log)
 	}
+	go io.Copy(io.Discard, r) // the line's end, which the decoder leaves where the line fills its buffer
 	top, err := Draw(o.seed, o.topology)
 	if err != nil {
 		t.Fatal(err)

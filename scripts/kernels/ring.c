@@ -118,7 +118,7 @@ static void *write_there(void *unused)
 		times[i].put = put(&there, id);
 		/* Two at once, then a pause in which an emulated machine gets round to a look. */
 		if (i % 2)
-			usleep(60000);
+			usleep(400000);
 	}
 	return unused;
 }

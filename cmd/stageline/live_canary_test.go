@@ -139,17 +139,7 @@ func startRole(t *testing.T, role string) (line string, pid int, more *lineReade
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), liveRole+"="+role)
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := startPiped(t, cmd)
 	more = followLines(out)
 	t.Cleanup(func() {
 		in.Close()

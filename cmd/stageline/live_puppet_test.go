@@ -223,18 +223,8 @@ func startPuppetBy(t *testing.T, cmd *exec.Cmd, attr *syscall.SysProcAttr) *pupp
 	t.Helper()
 	cmd.Env = append(os.Environ(), liveRole+"=puppet")
 	cmd.SysProcAttr = attr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := startPiped(t, cmd)
 	t.Cleanup(func() { in.Close(); cmd.Process.Kill(); cmd.Wait() })
 	p := &puppet{cmd, cmd.Process.Pid, in, followLines(out)}
 	if s := p.lines.next(t); s != "ready" {

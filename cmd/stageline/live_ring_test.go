@@ -31,19 +31,9 @@ func runRing(t *testing.T, dir string, n int, args ...string) (pids []int, truth
 		t.Fatalf("%v: install python3", err)
 	}
 	cmd := exec.Command(python, filepath.Join("testdata", "ring.py"), fmt.Sprint(n))
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var notes strings.Builder
 	cmd.Stderr = &notes
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := startPiped(t, cmd)
 	t.Cleanup(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {

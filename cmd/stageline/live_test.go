@@ -39,6 +39,22 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// startPiped starts a command of which the test holds both ends.
+func startPiped(t *testing.T, cmd *exec.Cmd) (in io.WriteCloser, out io.ReadCloser) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err = cmd.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return in, out
+}
+
 // needLive skips without root, and fails when the programs are not built.
 func needLive(t *testing.T) {
 	t.Helper()

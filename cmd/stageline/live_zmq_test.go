@@ -25,17 +25,7 @@ func zmqBurst(t *testing.T, dir string, count, size int) []zmqSent {
 	t.Helper()
 	python, _ := venvPython(t)
 	cmd := exec.Command(python, filepath.Join("..", "..", "scripts", "zmq-burst.py"), "--count", fmt.Sprint(count), "--size", fmt.Sprint(size))
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := startPiped(t, cmd)
 	timer := time.AfterFunc(liveLimit, func() { cmd.Process.Kill() })
 	defer timer.Stop()
 	lines := bufio.NewReader(out)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -94,14 +93,9 @@ func findProcesses(pids []uint32) ([]foundProcess, error) {
 		pids = append(pids, attach.Children(p)...)
 	}
 	if !named {
-		ents, err := os.ReadDir("/proc")
-		if err != nil {
-			return nil, fmt.Errorf("list processes: %w", err)
-		}
-		for _, e := range ents {
-			if n, err := strconv.ParseUint(e.Name(), 10, 32); err == nil {
-				pids = append(pids, uint32(n))
-			}
+		var err error
+		if pids, err = attach.Processes(); err != nil {
+			return nil, err
 		}
 	}
 	var all attach.Describer

@@ -7,17 +7,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root only: the programs' runs are counted while that is on and not otherwise, and a program that
-// does nothing takes no time but that of the keeping.
-func TestCosts(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: loads programs into the running kernel")
-	}
+// loaded are the programs in the running kernel, for as long as the test.
+func loaded(t *testing.T) *Programs {
+	t.Helper()
+	needRoot(t)
 	p, err := Load(Options{RingBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close()
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// Root only: the programs' runs are counted while that is on and not otherwise, and a program that
+// does nothing takes no time but that of the keeping.
+func TestCosts(t *testing.T) {
+	p := loaded(t)
 	on, err := CountTime()
 	if err != nil {
 		t.Fatal(err)
@@ -80,14 +85,7 @@ func TestCPUTime(t *testing.T) {
 
 // A process is a target in both tables, and in neither once it is taken off.
 func TestTargetTables(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: loads programs into the running kernel")
-	}
-	p, err := Load(Options{RingBytes: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := loaded(t)
 	pid := uint32(os.Getpid())
 	pids, err := p.Objs.SlTargetPids.Memory()
 	if err != nil {

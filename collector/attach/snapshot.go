@@ -319,19 +319,27 @@ func isShm(path string) bool {
 	return strings.Contains(path, "/dev/shm/") || strings.HasPrefix(path, "/memfd:")
 }
 
+// Processes lists the PIDs of all processes that run now.
+func Processes() ([]uint32, error) {
+	ents, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var out []uint32
+	for _, e := range ents {
+		if n, err := strconv.ParseUint(e.Name(), 10, 32); err == nil {
+			out = append(out, uint32(n))
+		}
+	}
+	return out, nil
+}
+
 // innerPIDs lists the processes that have a PID in a namespace of their own.
 func innerPIDs(pid uint32) []uint32 {
 	var out []uint32
-	ents, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	for _, e := range ents {
-		n, err := strconv.ParseUint(e.Name(), 10, 32)
-		if err != nil {
-			continue
-		}
-		if tgid, ns := statusIDs("/proc/" + e.Name()); tgid == uint32(n) && ns == pid && tgid != pid {
+	all, _ := Processes() // without a list there are none to name
+	for _, n := range all {
+		if tgid, ns := statusIDs(procDir(n)); tgid == n && ns == pid && tgid != pid {
 			out = append(out, tgid)
 		}
 	}
@@ -341,18 +349,11 @@ func innerPIDs(pid uint32) []uint32 {
 // Children lists the descendants of a process that run now.
 func Children(pid uint32) []uint32 {
 	byParent := map[uint32][]uint32{}
-	ents, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	for _, e := range ents {
-		n, err := strconv.ParseUint(e.Name(), 10, 32)
-		if err != nil {
-			continue
-		}
+	all, _ := Processes() // without a list there are none
+	for _, n := range all {
 		var p run.Proc
-		if b, err := os.ReadFile("/proc/" + e.Name() + "/stat"); err == nil && parseStat(b, &p) == nil {
-			byParent[p.PPID] = append(byParent[p.PPID], uint32(n))
+		if b, err := os.ReadFile(procDir(n) + "/stat"); err == nil && parseStat(b, &p) == nil {
+			byParent[p.PPID] = append(byParent[p.PPID], n)
 		}
 	}
 	var out []uint32

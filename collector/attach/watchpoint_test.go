@@ -42,6 +42,16 @@ func fourSpans(page []byte) []Span {
 	return []Span{{at(page, 0), 8}, {at(page, 8), 8}, {at(page, 16), 4}, {at(page, 28), 1}}
 }
 
+func openWatchpoints(t testing.TB) *Watchpoints {
+	t.Helper()
+	w, err := OpenWatchpoints()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	return w
+}
+
 func readHits(t *testing.T, w *Watchpoints) (out []Hit) {
 	t.Helper()
 	if err := w.Read(func(h *Hit) { out = append(out, *h) }); err != nil {
@@ -54,11 +64,7 @@ func readHits(t *testing.T, w *Watchpoints) (out []Hit) {
 // those before and after the write; one beside it is none. A thread that is made later is watched.
 func TestWatchpointHits(t *testing.T) {
 	page := watchedPage(t)
-	w, err := OpenWatchpoints()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
+	w := openWatchpoints(t)
 	me := uint32(os.Getpid())
 	if err := w.Watch(me, fourSpans(page)); err != nil {
 		t.Fatal(err)
@@ -114,11 +120,7 @@ func TestWatchpointHits(t *testing.T) {
 // A ring that is full loses hits, and says how many: by count, and by a gap in the numbers.
 func TestWatchpointLoss(t *testing.T) {
 	page := watchedPage(t)
-	w, err := OpenWatchpoints()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
+	w := openWatchpoints(t)
 	if err := w.Watch(uint32(os.Getpid()), []Span{{at(page, 0), 4}}); err != nil {
 		t.Fatal(err)
 	}
@@ -144,11 +146,7 @@ func TestWatchpointLoss(t *testing.T) {
 // Where something else has the registers, watching is refused as a whole and leaves nothing.
 func TestWatchpointsTaken(t *testing.T) {
 	page := watchedPage(t)
-	w, err := OpenWatchpoints()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
+	w := openWatchpoints(t)
 	me := uint32(os.Getpid())
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -174,11 +172,7 @@ func TestWatchpointsTaken(t *testing.T) {
 // that none is missing elsewhere meanwhile.
 func TestWatchpointsWithoutDescriptors(t *testing.T) {
 	page := watchedPage(t)
-	w, err := OpenWatchpoints()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
+	w := openWatchpoints(t)
 	var was unix.Rlimit
 	open, err := os.ReadDir("/proc/self/fd")
 	if err := errors.Join(err, unix.Getrlimit(unix.RLIMIT_NOFILE, &was)); err != nil {
@@ -264,11 +258,7 @@ func monotonic() int64 {
 // What a write costs the thread that makes it.
 func BenchmarkWatchedWrite(b *testing.B) {
 	page := watchedPage(b)
-	w, err := OpenWatchpoints()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer w.Close()
+	w := openWatchpoints(b)
 	if err := w.Watch(uint32(os.Getpid()), fourSpans(page)); err != nil {
 		b.Fatal(err)
 	}

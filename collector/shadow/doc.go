@@ -17,8 +17,9 @@
 // A ring is written in order, so each look examines the flags and the head of the chunk that comes
 // next: the flags alone do not change when a message is put there and taken between two looks. A
 // message with the same bytes as the one a lap before it is found when a later chunk changes; it is
-// then marked MsgGuessed. A ring that goes round between two looks loses a lap; that is counted as
-// loss where it shows.
+// then marked MsgGuessed. Where all chunks have changed between two looks the writer may have gone
+// round and written over messages: that is counted as loss (ring-lapped, one at least), what lies there
+// is taken once, and the writer's place is found anew.
 //
 // # Watchpoints
 //

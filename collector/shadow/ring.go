@@ -129,8 +129,8 @@ func (r *ring) look(l *wire.Looker, out found) error {
 			break
 		}
 	}
-	if n > r.layout.Chunks {
-		out.lapped(r.name, r.lastNS, run.Mono())
+	if n >= r.layout.Chunks {
+		r.roundTrip(r.lastNS, out)
 	}
 	if r.next < 0 && moved || r.looks%allEvery == 0 {
 		if err := r.lookAll(l, out); err != nil {
@@ -141,6 +141,13 @@ func (r *ring) look(l *wire.Looker, out found) error {
 	r.take(begin, out)
 	r.lastNS = begin
 	return nil
+}
+
+// roundTrip notes that all chunks have changed since a time: the writer went round and may have
+// written over messages that no look found, and where it is now is not known.
+func (r *ring) roundTrip(sinceNS int64, out found) {
+	r.next = -1
+	out.lapped(r.name, sinceNS, run.Mono())
 }
 
 // step examines one chunk and takes the message that has come into it; false: none has.
@@ -221,16 +228,27 @@ func (r *ring) forget(c int, out found) {
 // same bytes as the one a lap before it.
 func (r *ring) lookAll(l *wire.Looker, out found) error {
 	n := r.layout.Chunks
-	fresh := make([]bool, n)
+	fresh, all := make([]bool, n), true
 	for c := range fresh {
 		if !r.layout.Written(r.meta, c) {
-			r.filling[c] = true
+			r.filling[c], all = true, false
 			continue
 		}
 		var err error
 		if fresh[c], err = r.changed(c); err != nil {
 			return err
 		}
+		all = all && fresh[c]
+	}
+	if all {
+		since := r.lastAll
+		for c := range fresh {
+			if _, err := r.step(c, since, l, out); err != nil {
+				return err
+			}
+		}
+		r.roundTrip(since, out)
+		return nil
 	}
 	first := r.next
 	for c := 0; c < n && first < 0; c++ {

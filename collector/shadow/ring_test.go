@@ -172,6 +172,31 @@ func TestLook(t *testing.T) {
 			w.r.next = (at + 9) % 10
 			look()
 		}, sends("req-aa1") + "\nrecv ep101 20 req-aa1\nrecv ep103 30 req-aa1\n" + sends("req-bb1")},
+		{"round and one further: what was written over is counted, and nothing is found twice", 13, func(w *testRing, look func()) {
+			w.put("req-aa0")
+			look()
+			for i := 1; i <= 11; i++ {
+				w.put(fmt.Sprintf("req-aa%d", i))
+			}
+			look() // req-aa11 lies where req-aa1 was
+			w.put("req-bb1")
+			for range allEvery {
+				look()
+			}
+		}, sends("req-aa0", "req-aa11", "req-aa2", "req-aa3", "req-aa4", "req-aa5", "req-aa6", "req-aa7", "req-aa8", "req-aa9") +
+			"\nrecv ep101 20 req-aa0\nrecv ep103 30 req-aa0\n" + sends("req-aa10") + "\nlapped" +
+			"\nrecv ep101 20 req-aa2\nrecv ep103 30 req-aa2\n" + sends("req-bb1")},
+		{"round before the writer's place is known", 13, func(w *testRing, look func()) {
+			for i := range 10 {
+				w.put(fmt.Sprintf("req-aa%d", i))
+			}
+			look() // chunk 0 holds req-aa7
+			w.put("req-bb1")
+			for range allEvery { // the flags are as they were
+				look()
+			}
+		}, sends("req-aa7", "req-aa8", "req-aa9", "req-aa0", "req-aa1", "req-aa2", "req-aa3", "req-aa4", "req-aa5", "req-aa6") +
+			"\nlapped\nrecv ep101 20 req-aa0\nrecv ep103 30 req-aa0\n" + sends("req-bb1")},
 		{"over a socket: no id, no size", 3, func(w *testRing, look func()) {
 			w.begin()
 			w.end([]byte{1, 0, 0})

@@ -15,8 +15,8 @@ type costMeter struct {
 	progs  *attach.Programs
 	begin  []run.ProgramCost
 	atNS   [3]int64         // CPU time of this process when it began to attach, to record, and to end
-	first  map[uint32]int64 // CPU time of each target when it was first looked at
-	last   map[uint32]int64
+	first  map[uint32]int64 // CPU time of each living target when it was first looked at
+	last   map[uint32]int64 // and when it last was
 	looked int64
 
 	// The kernel keeps the programs' time in stretches: see statsOn.
@@ -59,12 +59,13 @@ func (c *costMeter) ending(drainNS int64) {
 	for pid, from := range c.first {
 		ns, ok := attach.CPUTime(pid)
 		if !ok || ns < c.last[pid] { // gone, or its PID is another's by now
-			ns = c.last[pid]
-			o.TargetsEnded++
+			c.exited(pid)
+			continue
 		}
 		o.Targets++
 		o.TargetCPUNS += ns - from
 	}
+	clear(c.first)
 	c.pause(o.ToNS)
 }
 
@@ -100,8 +101,14 @@ func (c *costMeter) pause(now int64) {
 
 // target begins to count a process; one that was born during the recording is counted from zero.
 func (c *costMeter) target(pid uint32, born bool) {
-	if _, known := c.first[pid]; known {
+	if c.out.ToNS != 0 {
 		return
+	}
+	if _, known := c.first[pid]; known {
+		if !born {
+			return
+		}
+		c.exited(pid) // the record of it was lost
 	}
 	ns, ok := attach.CPUTime(pid)
 	if !ok {
@@ -112,6 +119,19 @@ func (c *costMeter) target(pid uint32, born bool) {
 		ns = 0
 	}
 	c.first[pid] = ns
+}
+
+// exited closes the account of a process with its last look, because another may have its PID by now.
+func (c *costMeter) exited(pid uint32) {
+	from, known := c.first[pid]
+	if !known {
+		return
+	}
+	c.out.Targets++
+	c.out.TargetsEnded++
+	c.out.TargetCPUNS += c.last[pid] - from
+	delete(c.first, pid)
+	delete(c.last, pid)
 }
 
 // tick is called every 100 ms.

@@ -29,7 +29,7 @@ const wordLen = 61
 func bePuppet() {
 	unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 20000, Max: 20000})
 	acts := map[string]func(string) (string, error){
-		"talk": talk, "tcp": talkTCP, "files": openMany, "threads": threadMany, "fork": forkMany, "uring": openRing, "child": childAt,
+		"talk": talk, "tcp": talkTCP, "files": openMany, "threads": threadMany, "fork": forkMany, "spawn": spawnMany, "uring": openRing, "child": childAt,
 		"segment": makeSegment, "serve": serveWork, "front": serveFront, "name": func(s string) (string, error) { return "", os.WriteFile("/proc/self/comm", []byte(s), 0o600) },
 	}
 	fmt.Println("ready")
@@ -147,6 +147,38 @@ func forkMany(arg string) (string, error) {
 		}
 	}
 	return "forked", err
+}
+
+// spawnMany forks processes that live for 100 ms, 100 at once, and are taken note of.
+func spawnMany(arg string) (string, error) {
+	n, err := strconv.Atoi(arg)
+	if err != nil {
+		return "", err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	pause := unix.NsecToTimespec(100e6)
+	for n > 0 {
+		pids := make([]int, min(n, 100))
+		for i := range pids {
+			pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+			if errno != 0 {
+				return "", errno
+			}
+			if pid == 0 { // one thread of a Go program: nothing but calls of the kernel
+				unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&pause)), 0, 0)
+				unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+			}
+			pids[i] = int(pid)
+		}
+		for _, pid := range pids {
+			if _, err := unix.Wait4(pid, nil, 0, nil); err != nil {
+				return "", err
+			}
+		}
+		n -= len(pids)
+	}
+	return "spawned", nil
 }
 
 // childAt starts a shell that talks to itself through a pipe and ends, and says its PID. With an

@@ -124,7 +124,7 @@ func (r *recorder) add(pid uint32) error {
 		return fmt.Errorf("record process %d, too: %w", pid, err)
 	}
 	if p := r.procs[pid]; p != nil {
-		r.note(run.Note{AtNS: run.Mono(), Level: "info", Code: "target-added", Text: fmt.Sprintf("process %d (%s) was started while recording and is recorded from here on", pid, export.Printable(p.Comm))})
+		r.note(pid, run.Note{AtNS: run.Mono(), Level: "info", Code: "target-added", Text: fmt.Sprintf("process %d (%s) was started while recording and is recorded from here on", pid, export.Printable(p.Comm))})
 	}
 	return nil
 }

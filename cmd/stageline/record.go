@@ -149,7 +149,7 @@ func runRecord(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	if child != nil {
 		child.release()
 	}
-	fmt.Fprintf(stderr, "stageline: recording %d process(es) into %s\n", len(rec.procs), o.OutDir)
+	fmt.Fprintf(stderr, "stageline: recording %d process(es) into %s\n", rec.begun, o.OutDir)
 	wctx := ctx
 	if f.duration > 0 {
 		var cancel context.CancelFunc

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -43,16 +45,20 @@ type recorder struct {
 	progs *attach.Programs
 	w     *run.Writer
 	d     *drain.Drain
-	procs map[uint32]*run.Proc // described targets
+	procs map[uint32]*run.Proc // described targets that live
+	begun int                  // of them, those at the beginning
 	fresh map[uint32]int64     // followed processes to describe once they have set themselves up
 
-	left   bool            // a process exited since the kernel was last asked which live
-	asked  int64           // when that was
-	exits  []run.Proc      // of targets, in order; see watch.go
-	mapped map[uint32]bool // processes that have mapped segments
-	stale  map[uint32]bool // of those, the ones that exec'd or exited since the last look
-	warned map[string]bool // notes that were made, one of a kind for each process
-	warns  []string        // what the user is to know at once
+	left     bool  // a process exited since the kernel was last asked which live
+	asked    int64 // when that was
+	ended    endedTargets
+	swept    int64               // when those were last looked for that ended without a record
+	remapped int64               // when all mappings were gone through
+	mapped   map[uint32]bool     // processes that have mapped segments
+	stale    map[uint32]bool     // of those, the ones that exec'd or exited since the last look
+	said     map[uint32][]string // notes that were made of each process that lives; of 0: other ones
+	warns    []string            // what the user is to know at once
+	unsaid   int                 // warnings beyond them
 
 	cost    *costMeter
 	ids     *wire.IDSet
@@ -81,7 +87,7 @@ func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
 		}
 	}
 	r := &recorder{opts: o, procs: map[uint32]*run.Proc{}, fresh: map[uint32]int64{},
-		mapped: map[uint32]bool{}, stale: map[uint32]bool{}, warned: map[string]bool{}, done: make(chan error, 1), cost: newCost()}
+		mapped: map[uint32]bool{}, stale: map[uint32]bool{}, said: map[uint32][]string{}, done: make(chan error, 1), cost: newCost()}
 	defer func() {
 		if err != nil && r.w != nil {
 			r.w.Discard()
@@ -120,6 +126,7 @@ func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	r.cost.attached(r.progs)
+	r.begun = len(r.procs)
 	go func() { r.done <- r.d.Run(ctx) }()
 	return r, nil
 }
@@ -143,7 +150,9 @@ func (r *recorder) watch(pids []uint32) error {
 			r.mapped[p.TGID] = true
 		}
 	}
-	r.note(notes...)
+	for _, n := range notes {
+		r.note(n.PID, n.Note)
+	}
 	return nil
 }
 
@@ -173,6 +182,9 @@ func (r *recorder) describe(p *run.Proc) {
 	if p.Event == run.ProcFork {
 		d.PPID = p.PPID
 	}
+	if old := r.procs[p.TGID]; old != nil && near(old.StartNS, d.StartNS) {
+		d.Target = old.Target // another program, or a look that was late
+	}
 	r.procs[p.TGID] = d
 	r.fresh[p.TGID] = p.AtNS
 	r.cost.target(p.TGID, p.Event == run.ProcFork)
@@ -193,8 +205,11 @@ func (r *recorder) tick(now int64) (stop bool) {
 		}
 		r.shadow.Drain(r.w)
 	}
-	if err := r.forgetMappings(); err != nil {
-		r.note(run.Note{AtNS: now, Level: "warn", Code: "mappings", Text: err.Error()})
+	if err := r.forgetMappings(now); err != nil {
+		r.note(0, run.Note{AtNS: now, Level: "warn", Code: "mappings", Text: err.Error()})
+	}
+	if err := r.sweep(now); err != nil {
+		r.note(0, run.Note{AtNS: now, Level: "warn", Code: "targets", Text: err.Error()})
 	}
 	r.cost.tick(now)
 	if r.w.Err() != nil {
@@ -204,7 +219,7 @@ func (r *recorder) tick(now int64) (stop bool) {
 		return false
 	}
 	if err := r.matchNew(now); err != nil {
-		r.note(run.Note{AtNS: now, Level: "warn", Code: "match", Text: err.Error()})
+		r.note(0, run.Note{AtNS: now, Level: "warn", Code: "match", Text: err.Error()})
 	}
 	if r.opts.Match != nil || r.anyLeft(now) {
 		return false
@@ -214,14 +229,13 @@ func (r *recorder) tick(now int64) (stop bool) {
 	return true
 }
 
-// anyLeft tells whether a target lives. The kernel is asked, with a call for each target, after an exit
-// and once a second, because the record of an exit may be lost.
+// anyLeft tells whether a target lives. The kernel is asked after an exit and once a second, because the record of an exit may be lost.
 func (r *recorder) anyLeft(now int64) bool {
 	if !r.left && now-r.asked < int64(time.Second) {
 		return true
 	}
 	r.left, r.asked = false, now
-	return r.progs.Alive() > 0
+	return r.progs.Alive()
 }
 
 func (r *recorder) snapshot(by *attach.Describer, pid uint32) {
@@ -237,7 +251,7 @@ func (r *recorder) snapshot(by *attach.Describer, pid uint32) {
 	}
 	r.procs[pid] = d
 	r.w.Proc(d)
-	r.note(held.Notes(d)...)
+	r.note(pid, held.Notes(d)...)
 }
 
 // wait returns when the recording ends by itself or the context does.
@@ -266,7 +280,7 @@ func (r *recorder) stop() (drain.Stats, error) {
 	sent := r.d.Sent()
 	cost := r.cost.end(r.opts.SharesProcess)
 	errMeta := r.w.UpdateMeta(func(m *run.Metadata) {
-		m.Targets, m.Overhead = r.targets(), cost
+		m.Targets, m.TargetsUnlisted, m.Overhead = r.targets(), r.ended.unlisted, cost
 		m.Options["records_sent"] = strconv.FormatUint(sent, 10)
 		m.Options["records_received"] = strconv.FormatUint(stats.Records, 10)
 	})
@@ -277,11 +291,11 @@ func (r *recorder) stop() (drain.Stats, error) {
 }
 
 func (r *recorder) targets() []run.Target {
-	var out []run.Target
+	out := r.ended.listed
 	for _, pid := range sortedPIDs(r.procs) {
-		p := r.procs[pid]
-		out = append(out, run.Target{TGID: p.TGID, NSPID: p.NSPID, StartNS: p.StartNS, Comm: p.Comm, Exe: p.Exe, Cmdline: p.Cmdline, Named: p.Target})
+		out = append(out, targetOf(r.procs[pid]))
 	}
+	slices.SortStableFunc(out, func(a, b run.Target) int { return cmp.Compare(a.TGID, b.TGID) })
 	return out
 }
 

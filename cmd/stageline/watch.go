@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -24,13 +25,12 @@ type recorderSink struct {
 // Proc notes an exit, and mappings that end without a call.
 func (x recorderSink) Proc(p *run.Proc) {
 	x.r.left = x.r.left || p.Event == run.ProcExit
-	if p.Event == run.ProcExit && p.TID == p.TGID && len(x.r.exits) < 1000 {
-		x.r.exits = append(x.r.exits, *p)
-	}
-	over := p.Event == run.ProcExec || p.Event == run.ProcExit && p.TID == p.TGID
-	if over && x.r.mapped[p.TGID] {
+	if p.Event == run.ProcExec && x.r.mapped[p.TGID] {
 		delete(x.r.mapped, p.TGID)
 		x.r.stale[p.TGID] = true
+	}
+	if p.Event == run.ProcExit && p.TID == p.TGID {
+		x.r.exited(p)
 	}
 	x.Sink.Proc(p)
 }
@@ -50,49 +50,53 @@ func (x recorderSink) Shm(s *run.Shm) {
 func (x recorderSink) OffCPU(o *run.OffCPU) {
 	if o.Call == unix.SYS_IO_URING_ENTER {
 		if p := x.r.procs[o.TGID]; p != nil {
-			x.r.note(attach.Held{IOUring: true}.Notes(p)...)
+			x.r.note(p.TGID, attach.Held{IOUring: true}.Notes(p)...)
 		}
 	}
 	x.Sink.OffCPU(o)
 }
 
-// note writes notes into the run, each text once, and keeps warnings for the user.
-func (r *recorder) note(notes ...run.Note) {
+// note writes notes about a process, or 0, into the run, each text once, and keeps warnings for the user.
+func (r *recorder) note(pid uint32, notes ...run.Note) {
 	for i := range notes {
-		if r.warned[notes[i].Text] {
+		n := &notes[i]
+		if slices.Contains(r.said[pid], n.Text) {
 			continue
 		}
-		r.warned[notes[i].Text] = true
-		r.w.Note(&notes[i])
-		if notes[i].Level == "warn" {
-			r.warns = append(r.warns, notes[i].Text)
+		if len(r.said[pid]) == maxEnded {
+			r.said[pid] = nil // an error that is another each time
+		}
+		r.said[pid] = append(r.said[pid], n.Text)
+		r.w.Note(n)
+		switch {
+		case n.Level != "warn":
+		case len(r.warns) == maxEnded:
+			r.unsaid++
+		default:
+			r.warns = append(r.warns, n.Text)
 		}
 	}
 }
 
-// forgetMappings drops what was known of mappings that ended with an exec or exit.
-func (r *recorder) forgetMappings() error {
-	if len(r.stale) == 0 {
+// forgetMappings drops what was known of mappings that ended with an exec or exit; every now and then
+// also of those whose records were lost.
+func (r *recorder) forgetMappings(now int64) error {
+	if len(r.stale) == 0 && now-r.remapped < remapEvery {
 		return nil
 	}
-	defer clear(r.stale)
-	return r.progs.ForgetMappings(r.stale)
+	r.remapped = now
+	whole, err := r.progs.ForgetMappings(r.stale, gone)
+	if whole {
+		clear(r.stale)
+	}
+	return err
 }
 
 // sayEnded tells the user which of the named processes ended, and how, and whether that ended the
 // recording. Call it after stop.
 func (r *recorder) sayEnded(stderr io.Writer) {
 	r.sayWarnings(stderr)
-	for _, p := range r.exits {
-		if d := r.procs[p.TGID]; d == nil || !d.Target {
-			continue
-		}
-		how := fmt.Sprintf("exited with status %d", p.ExitCode>>8&0xff)
-		if sig := p.ExitCode & 0x7f; sig != 0 {
-			how = fmt.Sprintf("was killed by signal %d", sig)
-		}
-		fmt.Fprintf(stderr, "stageline: process %d (%s) %s while it was recorded\n", p.TGID, export.Printable(p.Comm), how)
-	}
+	r.ended.say(stderr)
 	if r.empty.Load() {
 		fmt.Fprintln(stderr, "stageline: all recorded processes have exited; the run is complete up to there (a restarted engine has new PIDs: record those, or use --match)")
 	}
@@ -103,5 +107,8 @@ func (r *recorder) sayWarnings(stderr io.Writer) {
 	for _, w := range r.warns {
 		fmt.Fprintf(stderr, "stageline: warning: %s\n", export.Printable(w))
 	}
-	r.warns = nil
+	if r.unsaid > 0 {
+		fmt.Fprintf(stderr, "stageline: %d more warnings are notes in the run\n", r.unsaid)
+	}
+	r.warns, r.unsaid = nil, 0
 }

@@ -92,19 +92,19 @@ func TestTargetTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := make([]byte, 1)
-	check := func(want byte, alive int) {
+	check := func(want byte, alive bool) {
 		t.Helper()
 		if _, err := pids.ReadAt(at, int64(pid)); err != nil || at[0] != want || p.Alive() != alive {
-			t.Errorf("byte %d, %d targets, %v: want %d and %d", at[0], p.Alive(), err, want, alive)
+			t.Errorf("byte %d, targets %v, %v: want %d and %v", at[0], p.Alive(), err, want, alive)
 		}
 	}
-	check(0, 0)
+	check(0, false)
 	if err := p.watch(pid, targetNamed); err != nil {
 		t.Fatal(err)
 	}
-	check(1, 1)
+	check(1, true)
 	if err := p.unwatch(pid); err != nil {
 		t.Fatal(err)
 	}
-	check(0, 0)
+	check(0, false)
 }

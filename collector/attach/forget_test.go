@@ -36,8 +36,8 @@ func TestForgetMappings(t *testing.T) {
 	}
 	defer unix.Munmap(b)
 	me, gone, other := uint32(os.Getpid()), uint32(1<<30), uint32(1<<30+1)
-	if err := p.preloadMaps(me); err != nil {
-		t.Fatal(err)
+	if full, err := p.preloadMaps(me); err != nil || full > 0 {
+		t.Fatal(full, err)
 	}
 	var kept bpf.StagelineSlMapKey
 	for _, m := range Mappings(me) {
@@ -50,8 +50,14 @@ func TestForgetMappings(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := p.ForgetMappings(map[uint32]bool{me: true, gone: true}); err != nil {
+	noRecord := bpf.StagelineSlMapKey{Addr: 4096, Tgid: 1<<30 + 2} // of its exit
+	if err := p.Objs.SlMaps.Put(&noRecord, &bpf.StagelineSlMapVal{Ino: 1}); err != nil {
 		t.Fatal(err)
+	}
+	stale = append(stale, noRecord)
+	whole, err := p.ForgetMappings(map[uint32]bool{me: true, gone: true}, func(pid uint32) bool { return pid == noRecord.Tgid })
+	if err != nil || !whole {
+		t.Fatal(whole, err)
 	}
 	var v bpf.StagelineSlMapVal
 	for _, k := range stale {
@@ -62,6 +68,32 @@ func TestForgetMappings(t *testing.T) {
 	for _, k := range []bpf.StagelineSlMapKey{kept, others} {
 		if err := p.Objs.SlMaps.Lookup(&k, &v); err != nil {
 			t.Errorf("a mapping was forgotten that is there: %+v, %v", k, err)
+		}
+	}
+}
+
+// A target whose exit the programs missed is one no more.
+func TestForgetTargets(t *testing.T) {
+	p := loaded(t)
+	const lives, ended = 1<<21 + 1, 1<<21 + 2
+	for _, pid := range []uint32{lives, ended} {
+		if err := p.watch(pid, targetFollowed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.ForgetTargets(func(pid uint32) bool { return pid == ended }); err != nil {
+		t.Fatal(err)
+	}
+	pids, err := p.Objs.SlTargetPids.Memory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pid, want := range map[uint32]byte{lives: 1, ended: 0} {
+		var flags uint32
+		known := p.Objs.SlTargets.Lookup(pid, &flags) == nil
+		at := make([]byte, 1)
+		if _, err := pids.ReadAt(at, int64(pid)); err != nil || at[0] != want || known != (want == 1) {
+			t.Errorf("process %d: byte %d, in the table %v, %v; want %d", pid, at[0], known, err, want)
 		}
 	}
 }

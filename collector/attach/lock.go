@@ -10,7 +10,7 @@ import (
 
 // Locks are held while a process is recorded. They are abstract unix sockets: the kernel frees them
 // with their holder, so that a killed recorder never blocks the next one.
-type Locks struct{ fds []int }
+type Locks struct{ of map[uint32]int }
 
 // Busy says that a target is being recorded already.
 type Busy struct {
@@ -28,7 +28,7 @@ func (b *Busy) Error() string {
 
 // Lock takes the lock of each PID, or none.
 func Lock(pids []uint32) (*Locks, error) {
-	l := &Locks{}
+	l := &Locks{of: map[uint32]int{}}
 	for _, pid := range pids {
 		if err := l.take(pid); err != nil {
 			l.Close()
@@ -52,7 +52,7 @@ func (l *Locks) take(pid uint32) error {
 		err = unix.Listen(fd, 1)
 	}
 	if err == nil {
-		l.fds = append(l.fds, fd)
+		l.of[pid] = fd
 		return nil
 	}
 	unix.Close(fd)
@@ -79,13 +79,21 @@ func holder(addr *unix.SockaddrUnix) int {
 	return int(cred.Pid)
 }
 
+// Free gives the lock of a PID back, if it was taken: the process is gone.
+func (l *Locks) Free(pid uint32) {
+	if fd, ok := l.of[pid]; ok {
+		unix.Close(fd)
+		delete(l.of, pid)
+	}
+}
+
 // Close frees the locks.
 func (l *Locks) Close() error {
 	var errs []error
-	for _, fd := range l.fds {
+	for _, fd := range l.of {
 		errs = append(errs, unix.Close(fd))
 	}
-	l.fds = nil
+	clear(l.of)
 	return errors.Join(errs...)
 }
 

@@ -90,7 +90,7 @@ func identify(dir string, pid uint32) (*run.Proc, error) {
 	stat, err := os.ReadFile(dir + "/stat")
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, &NoProcess{PID: pid, Inner: innerPIDs(pid), Err: err}
+			return nil, &NoProcess{PID: pid, Err: err}
 		}
 		return nil, fmt.Errorf("read process %d: %w", pid, err)
 	}
@@ -116,6 +116,10 @@ func identify(dir string, pid uint32) (*run.Proc, error) {
 // Exists says why a PID cannot be recorded, nil when it can.
 func Exists(pid uint32) error {
 	_, err := identify(procDir(pid), pid)
+	var none *NoProcess
+	if errors.As(err, &none) {
+		none.Inner = innerPIDs(pid) // all processes are asked: only where a user is to read it
+	}
 	return err
 }
 

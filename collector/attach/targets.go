@@ -3,6 +3,7 @@ package attach
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"unsafe"
 
@@ -18,9 +19,15 @@ const (
 	targetFollowed = uint32(bpf.StagelineSlTargetSL_TARGET_FOLLOWED)
 )
 
+// Noted is a note on a process.
+type Noted struct {
+	PID uint32
+	run.Note
+}
+
 // Watch makes processes targets and then describes them, in this order: what happens between the
 // two is seen by the probes. A process that vanishes in between is reported, not an error.
-func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes []run.Note, err error) {
+func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes []Noted, err error) {
 	for _, pid := range pids {
 		if err := Exists(pid); err != nil {
 			return nil, nil, err
@@ -64,14 +71,20 @@ func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes [
 			if err := p.unwatch(pid); err != nil {
 				return nil, nil, err
 			}
-			notes = append(notes, run.Note{AtNS: run.Mono(), Level: "warn", Code: "process-gone", Text: fmt.Sprintf("process %d ended while probes were attached", pid)})
+			notes = append(notes, Noted{pid, run.Note{AtNS: run.Mono(), Level: "warn", Code: "process-gone", Text: fmt.Sprintf("process %d ended while probes were attached", pid)}})
 			continue
 		}
-		notes = append(notes, held.Notes(d)...)
+		for _, n := range held.Notes(d) {
+			notes = append(notes, Noted{pid, n})
+		}
 		d.Target = flags[pid] == targetNamed
 		procs = append(procs, d)
-		if err := p.preloadMaps(pid); err != nil {
+		full, err := p.preloadMaps(pid)
+		if err != nil {
 			return nil, nil, err
+		}
+		if full > 0 {
+			notes = append(notes, Noted{pid, run.Note{AtNS: run.Mono(), Level: "warn", Code: "mappings", Text: fmt.Sprintf("the kernel's table of shared mappings is full: when process %d ends %d of its own, that will not be recorded", pid, full)}})
 		}
 	}
 	return procs, notes, nil
@@ -145,34 +158,42 @@ func (p *Programs) unwatch(pid uint32) error {
 	return nil
 }
 
-func (p *Programs) preloadMaps(pid uint32) error {
+// preloadMaps tells the kernel programs of the mappings that a process has, and how many did not fit.
+func (p *Programs) preloadMaps(pid uint32) (full int, err error) {
 	for _, m := range Mappings(pid) {
 		k := bpf.StagelineSlMapKey{Addr: m.Addr, Tgid: pid}
 		v := bpf.StagelineSlMapVal{Ino: m.Inode, Dev: m.Dev}
 		err := p.Objs.SlMaps.Update(&k, &v, ebpf.UpdateAny)
 		if errors.Is(err, unix.E2BIG) {
-			return nil // the map is full: munmaps of old mappings will not be recognised
+			full++
+			continue
 		}
 		if err != nil {
-			return fmt.Errorf("note the shared mappings of process %d: %w", pid, err)
+			return 0, fmt.Errorf("note the shared mappings of process %d: %w", pid, err)
 		}
 	}
-	return nil
+	return full, nil
 }
 
 // ForgetMappings drops what is known of mappings that processes no longer have, after an exec or an
-// exit, which unmap without a call. Its cost grows with the mappings of all targets.
-func (p *Programs) ForgetMappings(pids map[uint32]bool) error {
+// exit, which unmap without a call, and of all that are gone. Its cost grows with the mappings of all
+// targets. It says whether it saw the whole table: changes of it may cut a look short.
+func (p *Programs) ForgetMappings(pids map[uint32]bool, gone func(pid uint32) bool) (whole bool, err error) {
+	pids = maps.Clone(pids)
 	var k bpf.StagelineSlMapKey
 	var v bpf.StagelineSlMapVal
 	was := map[uint32][]bpf.StagelineSlMapKey{}
 	it := p.Objs.SlMaps.Iterate()
 	for it.Next(&k, &v) {
-		if pids[k.Tgid] {
+		over, known := pids[k.Tgid]
+		if !known {
+			over = gone(k.Tgid)
+			pids[k.Tgid] = over
+		}
+		if over {
 			was[k.Tgid] = append(was[k.Tgid], k)
 		}
 	}
-	// An iteration that was interrupted by a change has seen a part; the rest is for the next exit.
 	for pid, keys := range was {
 		now := map[uint64]bool{}
 		for _, m := range Mappings(pid) { // read after the table: what is only in that is gone
@@ -183,20 +204,34 @@ func (p *Programs) ForgetMappings(pids map[uint32]bool) error {
 				continue
 			}
 			if err := p.Objs.SlMaps.Delete(&k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-				return fmt.Errorf("forget a mapping of process %d: %w", pid, err)
+				return false, fmt.Errorf("forget a mapping of process %d: %w", pid, err)
 			}
 		}
 	}
-	return nil
+	return it.Err() == nil, nil
 }
 
-// Alive counts the targets that the kernel still knows.
-func (p *Programs) Alive() int {
+// Alive tells whether the kernel still knows a target.
+func (p *Programs) Alive() bool {
 	var k, v uint32
-	n := 0
-	it := p.Objs.SlTargets.Iterate()
-	for it.Next(&k, &v) {
-		n++
+	return p.Objs.SlTargets.Iterate().Next(&k, &v)
+}
+
+// ForgetTargets takes those off the targets that are gone and still there: the kernel may have skipped
+// the program on their exit, which Misses counts, and their PID will be another's one day.
+func (p *Programs) ForgetTargets(gone func(pid uint32) bool) error {
+	var pid, flags uint32
+	var left []uint32
+	it := p.Objs.SlTargets.Iterate() // one that is cut short by changes has seen a part
+	for it.Next(&pid, &flags) {
+		if gone(pid) {
+			left = append(left, pid)
+		}
 	}
-	return n
+	for _, pid := range left {
+		if err := p.unwatch(pid); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -61,22 +61,23 @@ const bornInterval = 10 * time.Millisecond
 
 // Drain is used by one goroutine.
 type Drain struct {
-	cfg     Config
-	rd      *ringbuf.Reader
-	wait    *waiter
-	eps     map[bpf.StagelineSlEp]*endpoint
-	byIno   map[uint64]*endpoint // unix sockets, to find the peer
-	lastID  uint32
-	startNS int64
-	loss    lossReader
-	stats   Stats
-	shed    uint64      // times the budget made a decoder give something up
-	held    wire.Budget // bytes that all decoders hold
-	toAsk   []*endpoint // silent endpoints to be asked for, see held.go
-	askedNS int64       // when that list was made
-	born    bool        // a process was, since the last wait
-	gen     uint32      // of the capture table, as the programs know it
-	changed bool        // the table has, since then
+	cfg       Config
+	rd        *ringbuf.Reader
+	wait      *waiter
+	eps       map[bpf.StagelineSlEp]*endpoint
+	byIno     map[uint64]*endpoint // unix sockets, to find the peer
+	lastID    uint32
+	startNS   int64
+	loss      lossReader
+	stats     Stats
+	shed      uint64      // times the budget made a decoder give something up
+	held      wire.Budget // bytes that all decoders hold
+	toAsk     []*endpoint // silent endpoints to be asked for, see held.go
+	askedNS   int64       // when that list was made
+	askAtOnce int         // how many of them in one look, at least heldChecks
+	born      bool        // a process was, since the last wait
+	gen       uint32      // of the capture table, as the programs know it
+	changed   bool        // the table has, since then
 
 	io     run.IO
 	shm    run.Shm

@@ -25,7 +25,7 @@ type endpoint struct {
 	told   bool      // in the run
 	next   [3]uint64 // by direction: position after the last call
 	by     [3]holder // by direction: who used it last
-	lastNS int64     // last call
+	lastNS int64     // last call, or when it came to be known
 	ends   ending
 }
 
@@ -83,7 +83,7 @@ func (d *Drain) endpoint(key bpf.StagelineSlEp, atNS int64) *endpoint {
 		return e
 	}
 	d.lastID++
-	e := &endpoint{id: d.lastID, key: key, votes: baseVotes{count: map[int64]uint32{}}}
+	e := &endpoint{id: d.lastID, key: key, lastNS: atNS, votes: baseVotes{count: map[int64]uint32{}}}
 	e.info = run.Endpoint{ID: e.id, Transport: run.Transport(key.Transport), Inode: key.Ino, FirstNS: atNS,
 		PosAbsolute: run.Transport(key.Transport) == run.TransportTCP}
 	d.eps[key] = e

@@ -17,9 +17,11 @@ import (
 // used by.
 
 const (
-	// heldChecks bounds how many endpoints one look at the table asks for: each is a stat of
-	// /proc/PID/fd/N, about 2 µs.
+	// heldChecks is how many endpoints one look at the table asks for: each is a stat of
+	// /proc/PID/fd/N, about 2 µs. Where more are silent they are gone through in heldTurns looks,
+	// so that no rate of new ones outruns their being forgotten.
 	heldChecks = 100
+	heldTurns  = 50
 	// heldEvery is how often a silent endpoint is asked for.
 	heldEvery = closedAfter
 )
@@ -42,8 +44,9 @@ func (d *Drain) sweepHeld(now int64) {
 				d.toAsk = append(d.toAsk, e)
 			}
 		}
+		d.askAtOnce = len(d.toAsk) / heldTurns
 	}
-	n := min(heldChecks, len(d.toAsk))
+	n := min(max(heldChecks, d.askAtOnce), len(d.toAsk))
 	for _, e := range d.toAsk[:n] {
 		if d.eps[e.key] == e && now-e.lastNS > closedAfter {
 			e.ends = max(e.ends, e.heldEnds())
@@ -66,6 +69,8 @@ func (e *endpoint) heldEnds() ending {
 		}
 	}
 	switch {
+	case held == 0 && gone == 0: // announced, and what was announced was lost
+		return endHalf
 	case gone == 0:
 		return endOpen
 	case held == 0:

@@ -120,6 +120,33 @@ func TestHolds(t *testing.T) {
 	}
 }
 
+// However many endpoints fall silent, all are asked for in the same number of looks; one that was
+// announced and never used does not stay for good.
+func TestAllAreAskedFor(t *testing.T) {
+	const n = 20011
+	d := &Drain{eps: map[bpf.StagelineSlEp]*endpoint{}}
+	for i := range uint64(n) {
+		k := keyOf(run.TransportPipe, i+1)
+		d.eps[k] = &endpoint{key: k, lastNS: 1, by: [3]holder{{}, {1 << 30, 0}, {}}}
+	}
+	now := 1 + 2*heldEvery
+	for range heldTurns + 1 {
+		d.sweepHeld(now)
+	}
+	over := 0
+	for _, e := range d.eps {
+		if e.over(now) {
+			over++
+		}
+	}
+	if over != n {
+		t.Errorf("%d of %d closed endpoints were found in %d looks", over, n, heldTurns+1)
+	}
+	if got := (&endpoint{key: keyOf(run.TransportPipe, 1)}).heldEnds(); got != endHalf {
+		t.Errorf("an endpoint that nobody used: %d, want %d", got, endHalf)
+	}
+}
+
 func keyOf(tr run.Transport, ino uint64) bpf.StagelineSlEp {
 	return bpf.StagelineSlEp{Ino: ino, Transport: uint32(tr)}
 }

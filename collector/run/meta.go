@@ -22,19 +22,21 @@ import (
 // Metadata is metadata.json: what was recorded, by what, where, and what became of the recording.
 // Create fills whatever the caller left empty of the parts marked *.
 type Metadata struct {
-	Schema   string            `json:"schema_version"` // *
-	RunID    string            `json:"run_id"`         // *
-	Tool     Tool              `json:"tool"`           // *
-	Decoders []string          `json:"decoders"`       // "name/version" of each decoder that produced records
-	Host     Host              `json:"host"`           // *
-	Clocks   Clocks            `json:"clocks"`         // * start at Create, end at Close
-	Targets  []Target          `json:"targets"`
-	Options  map[string]string `json:"options"`
-	Ledger   []Fact            `json:"ledger"`   // versions found (contract C2)
-	Closed   bool              `json:"closed"`   // the recorder ended by itself
-	Overhead *Overhead         `json:"overhead"` // of the recording; null: not known
-	Spool    SpoolInfo         `json:"spool"`
-	Sealed   *SealInfo         `json:"sealed"`
+	Schema   string   `json:"schema_version"` // *
+	RunID    string   `json:"run_id"`         // *
+	Tool     Tool     `json:"tool"`           // *
+	Decoders []string `json:"decoders"`       // "name/version" of each decoder that produced records
+	Host     Host     `json:"host"`           // *
+	Clocks   Clocks   `json:"clocks"`         // * start at Create, end at Close
+	Targets  []Target `json:"targets"`
+	// TargetsUnlisted counts targets beyond the first thousand that ended; their records are in the run.
+	TargetsUnlisted int               `json:"targets_unlisted,omitempty"`
+	Options         map[string]string `json:"options"`
+	Ledger          []Fact            `json:"ledger"`   // versions found (contract C2)
+	Closed          bool              `json:"closed"`   // the recorder ended by itself
+	Overhead        *Overhead         `json:"overhead"` // of the recording; null: not known
+	Spool           SpoolInfo         `json:"spool"`
+	Sealed          *SealInfo         `json:"sealed"`
 }
 
 // Tool is the program that wrote the run.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -92,6 +93,7 @@ func (s *Shadow) Scan(procs []*run.Proc) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	maps.DeleteFunc(s.known, func(ino uint64, _ bool) bool { return byInode[ino] == nil }) // nobody has it any more
 	had := len(s.rings)
 	for _, ino := range order {
 		l := byInode[ino]

@@ -177,8 +177,5 @@ func ReadDocument(rd io.Reader) (*Document, error) {
 	if err := json.NewDecoder(rd).Decode(d); err != nil {
 		return nil, fmt.Errorf("read JSON report: %w", err)
 	}
-	if d.Schema != JSONSchema {
-		return nil, fmt.Errorf("JSON report has schema %.40q, this program reads %q; write it again with `stageline report RUN --json`", d.Schema, JSONSchema)
-	}
-	return d, nil
+	return d, d.checkSchema()
 }

@@ -3,12 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
-	"os"
-
-	"github.com/stageline/stageline/export"
 )
 
 const accuracyUsage = `usage: stageline accuracy REPORT.json|RUN --truth FILE [--json] [--recorder]
@@ -48,51 +43,11 @@ func runAccuracy(_ context.Context, args []string, stdout, _ io.Writer) error {
 	if *path == "" {
 		return usagef("no truth given: use --truth FILE")
 	}
-	doc, err := readReport(fs.Arg(0))
+	a, err := accuracyOf(fs.Arg(0), *path, *recorder, *within)
 	if err != nil {
 		return err
 	}
-	t, err := readTruth(*path)
-	if err != nil {
-		return err
-	}
-	if *within {
-		t.within(doc.FromNS, doc.ToNS)
-	}
-	a := score(match(doc, t), doc.Meta.RunID, *recorder)
 	return writeFile(*output, stdout, func(w io.Writer) error { return writeAccuracy(w, a, *asJSON) })
-}
-
-// readReport reads a JSON report, or builds it when the path is a run.
-func readReport(path string) (*export.Document, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("open report: %w", err)
-	}
-	if info.IsDir() {
-		o, err := timelineOptions()
-		if err != nil {
-			return nil, err
-		}
-		r, err := analyse(path, o)
-		if err != nil {
-			return nil, err
-		}
-		return export.NewDocument(r), nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("open report: %w", err)
-	}
-	defer f.Close()
-	doc, err := export.ReadDocument(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if doc.Meta == nil {
-		return nil, errors.New(path + ": the report does not say which run it is of")
-	}
-	return doc, nil
 }
 
 func writeAccuracy(w io.Writer, a *Accuracy, asJSON bool) error {

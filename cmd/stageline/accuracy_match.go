@@ -12,12 +12,9 @@ import (
 
 // matching pairs the visits and hops of a report with those of a truth log.
 type matching struct {
+	*judgement
 	truth    *truth
 	requests map[string][]*correlate.RequestTimeline // by id and alias
-	byPID    map[uint32][]string                     // truth stages of a process
-	names    map[string]bool                         // truth stages
-	types    map[string]bool                         // message types of the truth
-	byStage  map[string][]uint32                     // processes of a report's stage
 
 	visits map[*truthVisit]*foundVisit
 	hops   map[*truthHop]*foundHop // memory hops too
@@ -28,12 +25,13 @@ type matching struct {
 	hopsOutside    int // an end is no process of the truth (clients)
 	segments       int // of the report: payload in shared memory beside a message of the truth
 	carries        map[*truthHop]bool
-	counted        int                       // of the report: messages that the truth only counts
-	uncounted      int                       // that the truth counts and the report lacks, beyond hops missed
-	partial        map[string]bool           // requests that are not wholly inside the recording
-	left           map[string]map[string]int // by request and type: counted by the truth, not found yet
-	untyped        int                       // paired although the report's type is not one of the truth's
-	requestsMissed []string
+	counted        int                                // of the report: messages that the truth only counts
+	uncounted      int                                // that the truth counts and the report lacks, beyond hops missed
+	partial        map[string]bool                    // requests that are not wholly inside the recording
+	left           map[string]map[string]int          // by request and type: counted by the truth, not found yet
+	untyped        int                                // paired although the report's type is not one of the truth's
+	requestsMissed []int                              // by number
+	number         map[*correlate.RequestTimeline]int // of a request in the report
 }
 
 type foundVisit struct {
@@ -46,40 +44,65 @@ type foundHop struct {
 	*correlate.Hop
 }
 
+// judgement is what holds for all requests of a report and a truth log.
+type judgement struct {
+	byPID   map[uint32][]string // truth stages of a process
+	names   map[string]bool     // truth stages
+	types   map[string]bool     // message types of the truth
+	byStage map[string][]uint32 // processes of a report's stage
+}
+
+func newJudgement(stages []export.StageDocument, truth []truthStage, types map[string]bool) *judgement {
+	j := &judgement{byPID: map[uint32][]string{}, names: map[string]bool{}, types: types, byStage: map[string][]uint32{}}
+	for _, s := range truth {
+		j.names[s.Name] = true
+		for _, p := range s.PIDs {
+			j.byPID[p] = append(j.byPID[p], s.Name)
+		}
+	}
+	for _, s := range stages {
+		j.byStage[s.Name] = s.TGIDs
+	}
+	return j
+}
+
+// match pairs a whole report with a whole truth.
 func match(d *export.Document, t *truth) *matching {
+	types := map[string]bool{}
+	for _, hops := range t.hops {
+		for _, h := range hops {
+			types[h.Type] = true
+		}
+	}
+	requests, numbers := make([]*correlate.RequestTimeline, len(d.Requests)), make([]int, len(d.Requests))
+	for i := range d.Requests {
+		requests[i], numbers[i] = &d.Requests[i], i
+	}
+	return newJudgement(d.Stages, t.stages, types).match(requests, numbers, t)
+}
+
+// match pairs requests of a report, of which the numbers are given, with those of a truth. All that
+// have a name in common are to be among them.
+func (j *judgement) match(requests []*correlate.RequestTimeline, numbers []int, t *truth) *matching {
 	m := &matching{
-		truth: t, requests: map[string][]*correlate.RequestTimeline{}, byPID: map[uint32][]string{}, names: map[string]bool{},
-		types: map[string]bool{}, byStage: map[string][]uint32{},
+		judgement: j, truth: t, requests: map[string][]*correlate.RequestTimeline{}, number: map[*correlate.RequestTimeline]int{},
 		visits: map[*truthVisit]*foundVisit{}, hops: map[*truthHop]*foundHop{}, taken: map[any]bool{},
 		carries: map[*truthHop]bool{}, left: map[string]map[string]int{}, partial: map[string]bool{},
 	}
-	for _, s := range t.stages {
-		m.names[s.Name] = true
-		for _, p := range s.PIDs {
-			m.byPID[p] = append(m.byPID[p], s.Name)
-		}
+	for i, q := range requests {
+		m.number[q] = numbers[i]
+		m.index(q)
 	}
-	for _, hops := range t.hops {
-		for _, h := range hops {
-			m.types[h.Type] = true
-		}
-	}
-	for _, s := range d.Stages {
-		m.byStage[s.Name] = s.TGIDs
-	}
-	for i := range d.Requests {
-		m.index(&d.Requests[i])
-	}
-	for _, id := range t.requests {
+	for i, id := range t.requests {
 		if len(m.requests[id]) == 0 && m.judged(id) {
-			m.requestsMissed = append(m.requestsMissed, id)
+			m.requestsMissed = append(m.requestsMissed, t.number(i))
 		}
 		m.matchVisits(id)
 		m.matchHops(id)
 		m.budget(id)
 	}
-	for i := range d.Requests {
-		m.leftOver(&d.Requests[i])
+	for _, q := range requests {
+		m.leftOver(q)
 	}
 	for id, byType := range m.left {
 		if m.partial[id] {
@@ -347,12 +370,18 @@ func (m *matching) besideMessage(q *correlate.RequestTimeline, h *correlate.Hop)
 	return false
 }
 
-// names are those of a report's request, and the truth's own id where one of them belongs to it.
-func (t *truth) names(q *correlate.RequestTimeline) []string {
-	out := []string{q.ID}
-	for _, a := range q.Aliases {
+// namesOf are the names of a report's request.
+func namesOf(id string, aliases []correlate.Alias) []string {
+	out := []string{id}
+	for _, a := range aliases {
 		out = append(out, a.Value)
 	}
+	return out
+}
+
+// names are those of a report's request, and the truth's own id where one of them belongs to it.
+func (t *truth) names(q *correlate.RequestTimeline) []string {
+	out := namesOf(q.ID, q.Aliases)
 	for _, n := range slices.Clone(out) {
 		if id := t.owner[n]; id != "" && !slices.Contains(out, id) {
 			out = append(out, id)

@@ -119,23 +119,24 @@ type Excused struct {
 }
 
 func (s *scorer) result(runID string) *Accuracy {
-	w, sc := stat.Of(s.widths, 0), stat.Of(s.scores, 0)
+	w, scores, b := stat.Of(s.widths.Take(), 0), s.scores.Take(), &s.beyond
+	sc := stat.Of(scores, 0)
 	a := &Accuracy{
-		Schema: "stageline.accuracy/1", RunID: runID, Source: s.m.truth.source, Recorder: s.recorder,
+		Schema: "stageline.accuracy/1", RunID: runID, Source: s.source, Recorder: s.recorder,
 		Identity: identityShares(s.identity, s.visits), Timing: timingShares(s.timing, s.boundaries),
 		Figures: Figures{
 			Hop: s.hop.errors(), Ready: s.ready.errors(), Start: s.start.errors(), Finish: s.finish.errors(),
 			IntervalCoverage: s.coverage.Share(), IntervalWidth: IntervalWidth{w.N, w.P50, w.P99, w.Max},
-			IntervalScore: IntervalScore{sc.N, meanOf(s.scores), sc.P50, sc.P99}, All: s.all.errors(),
-			HopsMissed: s.missedHops + s.m.uncounted, HopsInvented: len(s.m.hopsInvented), JoinsWrong: s.wrong, JoinsUnknown: s.unknownLast,
+			IntervalScore: IntervalScore{sc.N, meanOf(scores), sc.P50, sc.P99}, All: s.all.errors(),
+			HopsMissed: s.missedHops + b.uncounted, HopsInvented: b.hopsInvented, JoinsWrong: s.wrong, JoinsUnknown: s.unknownLast,
 			SetApartShare: stat.Share(s.setApart, s.boundaries),
 		},
 		Counts: AccuracyCounts{
-			Requests: len(s.m.truth.requests), RequestsMissed: len(s.m.requestsMissed),
-			Visits: s.visits, VisitsMissed: s.missedVisits, VisitsInvented: len(s.m.visitsInvented),
-			Boundaries: s.boundaries, SetApart: s.setApart, Hops: s.hops, HopsUntyped: s.m.untyped,
+			Requests: b.requests, RequestsMissed: b.requestsMissed,
+			Visits: s.visits, VisitsMissed: s.missedVisits, VisitsInvented: b.visitsInvented,
+			Boundaries: s.boundaries, SetApart: s.setApart, Hops: s.hops, HopsUntyped: b.untyped,
 			HopIdentity: identityShares(s.hopIdentity, s.hops), HopTiming: timingShares(s.hopTiming, sum(s.hopTiming)),
-			HopsInMemory: s.memory, MemoryClaimed: s.memoryShown, Segments: s.m.segments, HopsOutside: s.m.hopsOutside, HopsCounted: s.m.counted,
+			HopsInMemory: s.memory, MemoryClaimed: s.memoryShown, Segments: b.segments, HopsOutside: b.hopsOutside, HopsCounted: b.counted,
 			Joins: s.joins, OutsideSpan: s.outsideSpan, Excused: s.excused,
 		},
 		Examples: []string{},
@@ -145,7 +146,9 @@ func (s *scorer) result(runID string) *Accuracy {
 	}
 	sort.Slice(a.Stages, func(i, j int) bool { return a.Stages[i].Stage < a.Stages[j].Stage })
 	for _, kind := range []string{"requests missed", "visits missed", "visits invented", "hops missed", "hops invented", "joins wrong", "joins unknown"} {
-		a.Examples = append(a.Examples, s.examples[kind]...)
+		for _, e := range s.examples[kind] {
+			a.Examples = append(a.Examples, e.text)
+		}
 	}
 	return a
 }

@@ -24,7 +24,7 @@ const (
 
 // errorSet collects absolute errors.
 type errorSet struct {
-	us      []float64
+	us      stat.Column
 	missing int
 	late    LateErrors
 }
@@ -38,12 +38,13 @@ func (e *errorSet) boundary(p correlate.Point, truth *int64, skipNull bool) {
 		e.missing++
 	default:
 		us := math.Abs(float64(*p.NS-*truth)) / 1e3
-		e.us = append(e.us, us)
+		e.us.Add(us)
 		e.late.count(p, us)
 	}
 }
 
-func (e *errorSet) errors() stat.Errors { return stat.ErrorsOf(slices.Clone(e.us), e.missing) }
+// errors describes the errors and forgets them.
+func (e *errorSet) errors() stat.Errors { return stat.ErrorsOf(e.us.Take(), e.missing) }
 
 type stageSet struct {
 	visits, missed                            int
@@ -58,7 +59,7 @@ type scorer struct {
 	hop, ready, start, finish errorSet
 	all                       errorSet // ready, start and finish with those set apart
 	coverage                  stat.Coverage
-	widths, scores            []float64
+	widths, scores            stat.Column
 	boundaries, setApart      int
 	identity, hopIdentity     map[correlate.Identity]int
 	timing, hopTiming         map[correlate.Timing]int
@@ -70,18 +71,60 @@ type scorer struct {
 	excused                   Excused
 	joins, wrong, unknownLast int
 	stages                    map[string]*stageSet
-	examples                  map[string][]string
+	examples                  map[string][]example
+	at                        int // number of the request at hand
+	source                    string
+	beyond                    beyond
 }
 
-// score compares all boundaries of the truth with what was found for them.
-func score(m *matching, runID string, recorder bool) *Accuracy {
-	s := &scorer{
-		m: m, recorder: recorder,
+// beyond counts what a report has or lacks beside visits and hops that are compared.
+type beyond struct {
+	requests, requestsMissed, visitsInvented, hopsInvented int
+	untyped, segments, hopsOutside, counted, uncounted     int
+}
+
+func (b *beyond) add(m *matching) {
+	b.requests += len(m.truth.requests)
+	b.requestsMissed += len(m.requestsMissed)
+	b.visitsInvented += len(m.visitsInvented)
+	b.hopsInvented += len(m.hopsInvented)
+	b.untyped += m.untyped
+	b.segments += m.segments
+	b.hopsOutside += m.hopsOutside
+	b.counted += m.counted
+	b.uncounted += m.uncounted
+}
+
+// example is one of a kind, by the number of its request.
+type example struct {
+	at   int
+	text string
+}
+
+func newScorer(source string, recorder bool) *scorer {
+	return &scorer{
+		source: source, recorder: recorder,
 		identity: map[correlate.Identity]int{}, hopIdentity: map[correlate.Identity]int{},
 		timing: map[correlate.Timing]int{}, hopTiming: map[correlate.Timing]int{},
-		stages: map[string]*stageSet{}, examples: map[string][]string{},
+		stages: map[string]*stageSet{}, examples: map[string][]example{},
 	}
-	for _, id := range m.truth.requests {
+}
+
+// score compares all boundaries of a truth with what was found for them.
+func score(m *matching, runID string, recorder bool) *Accuracy {
+	s := newScorer(m.truth.source, recorder)
+	s.add(m)
+	return s.result(runID)
+}
+
+// add compares the boundaries of some requests.
+func (s *scorer) add(m *matching) {
+	s.m = m
+	for i, id := range m.truth.requests {
+		s.at = m.truth.number(i)
+		if slices.Contains(m.requestsMissed, s.at) {
+			s.example("requests missed", "%s", id)
+		}
 		for _, tv := range m.truth.visits[id] {
 			s.visit(tv)
 		}
@@ -89,22 +132,30 @@ func score(m *matching, runID string, recorder bool) *Accuracy {
 			s.oneHop(th)
 		}
 	}
-	for _, id := range m.requestsMissed {
-		s.example("requests missed", "%s", id)
-	}
 	for _, v := range m.visitsInvented {
+		s.at = m.number[v.request]
 		s.example("visits invented", "%s at %s (tgid %d)", v.request.ID, v.Stage, v.TGID)
 	}
 	for _, h := range m.hopsInvented {
+		s.at = m.number[h.request]
 		s.example("hops invented", "%s %s → %s %s", h.request.ID, h.From, h.To, h.Type)
 	}
-	return s.result(runID)
+	s.beyond.add(m)
+	s.m = nil
 }
 
+// example keeps the first of a kind, by the number of the request at hand.
 func (s *scorer) example(kind, format string, args ...any) {
-	if len(s.examples[kind]) < maxExamples {
-		s.examples[kind] = append(s.examples[kind], kind+": "+fmt.Sprintf(format, args...))
+	l := s.examples[kind]
+	if len(l) == maxExamples && l[len(l)-1].at <= s.at {
+		return
 	}
+	n := len(l)
+	for n > 0 && l[n-1].at > s.at {
+		n--
+	}
+	l = slices.Insert(l, n, example{s.at, kind + ": " + fmt.Sprintf(format, args...)})
+	s.examples[kind] = l[:min(len(l), maxExamples)]
 }
 
 func chunkText(c *int64) string {
@@ -186,9 +237,9 @@ func (s *scorer) boundary(p correlate.Point, truth *int64, sets ...*errorSet) {
 	}
 	s.coverage.Add(truth != nil && covers(p, *truth))
 	if timingOf(p) == correlate.TimingBounded && p.LoNS != nil && p.HiNS != nil {
-		s.widths = append(s.widths, float64(*p.HiNS-*p.LoNS)/1e3)
+		s.widths.Add(float64(*p.HiNS-*p.LoNS) / 1e3)
 		if truth != nil { // relative to lo: nanoseconds since boot do not fit a float64's 53 bits for ever
-			s.scores = append(s.scores, stat.IntervalScore(0, float64(*p.HiNS-*p.LoNS)/1e3, float64(*truth-*p.LoNS)/1e3, scoreAlpha))
+			s.scores.Add(stat.IntervalScore(0, float64(*p.HiNS-*p.LoNS)/1e3, float64(*truth-*p.LoNS)/1e3, scoreAlpha))
 		}
 	}
 }

@@ -140,15 +140,10 @@ func (o *demoOptions) measure(ctx context.Context, stderr io.Writer) (*export.Re
 	if err := errors.Join(err, p.stop()); err != nil {
 		return nil, nil, err
 	}
-	doc, err := readReport(filepath.Join(o.dir, "report.json"))
+	a, err := accuracyOf(filepath.Join(o.dir, "report.json"), truthPath, false, false)
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := readTruth(truthPath)
-	if err != nil {
-		return nil, nil, err
-	}
-	a := score(match(doc, t), doc.Meta.RunID, false)
 	return r, a, writeFile(filepath.Join(o.dir, "accuracy.json"), nil, func(w io.Writer) error { return writeAccuracy(w, a, true) })
 }
 

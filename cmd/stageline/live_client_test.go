@@ -144,11 +144,15 @@ func (l *chatLoad) ids(pass func(sentNS, endNS int64) bool) map[string]bool {
 // loadDocument builds the report of a run as the accuracy command does.
 func loadDocument(t *testing.T, dir string) *export.Document {
 	t.Helper()
-	doc, err := readReport(dir)
+	o, err := timelineOptions()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return doc
+	r, err := analyse(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return export.NewDocument(r)
 }
 
 func loadTruth(t *testing.T, path string) *truth {

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 )
 
@@ -24,6 +22,20 @@ type truth struct {
 	// owner is the request of each further name, as it stands inside the engine and in replies: an id
 	// that the engine mints may be seen in no other form.
 	owner map[string]string
+
+	numbers []int // of the requests in the whole log; null: they are all
+}
+
+func newTruth() *truth {
+	return &truth{visits: map[string][]*truthVisit{}, hops: map[string][]*truthHop{}, messages: map[string]map[string]int{}, owner: map[string]string{}}
+}
+
+// number is that of one of the requests in the whole log.
+func (t *truth) number(i int) int {
+	if t.numbers == nil {
+		return i
+	}
+	return t.numbers[i]
 }
 
 // entryName is how a truth log calls the process that takes requests from clients.
@@ -68,37 +80,6 @@ type truthHop struct {
 
 // memory is the transport of a hop inside one process, which no kernel event shows.
 func (h *truthHop) memory() bool { return h.Transport == "memory" }
-
-// readTruth reads a truth log: one JSON object a line, of kind meta, visit, hop or request.
-func readTruth(path string) (*truth, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("open truth: %w", err)
-	}
-	defer f.Close()
-	t := &truth{visits: map[string][]*truthVisit{}, hops: map[string][]*truthHop{}, messages: map[string]map[string]int{}, owner: map[string]string{}}
-	sc := bufio.NewScanner(f)
-	sc.Buffer(nil, 16<<20)
-	seen := map[string]bool{}
-	for n := 1; sc.Scan(); n++ {
-		id, err := t.line(sc.Bytes())
-		if err != nil {
-			return nil, fmt.Errorf("truth %s line %d: %w", path, n, err)
-		}
-		if id != "" && !seen[id] {
-			seen[id] = true
-			t.requests = append(t.requests, id)
-		}
-	}
-	if err := sc.Err(); err != nil {
-		return nil, fmt.Errorf("read truth %s: %w", path, err)
-	}
-	if len(t.stages) == 0 || len(t.requests) == 0 {
-		return nil, fmt.Errorf("truth %s names %d stages and %d requests; it must hold both", path, len(t.stages), len(t.requests))
-	}
-	t.sort()
-	return t, nil
-}
 
 func (t *truth) line(b []byte) (request string, err error) {
 	var head struct {

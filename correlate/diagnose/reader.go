@@ -141,7 +141,7 @@ func keyOf(h *correlate.Hop) connectorKey { return connectorKey{h.From, h.To, h.
 // usualTransits are the medians of the connectors, ns, and the span of all requests.
 func usualTransits(r *correlate.Result) (map[connectorKey]int64, interval) {
 	var whole interval
-	values := map[connectorKey]*column{}
+	values := map[connectorKey]*stat.Column{}
 	for _, q := range r.All() {
 		whole.request(q)
 		for k := range q.Hops {
@@ -152,15 +152,15 @@ func usualTransits(r *correlate.Result) (map[connectorKey]int64, interval) {
 			}
 			c := values[keyOf(h)]
 			if c == nil {
-				c = &column{}
+				c = &stat.Column{}
 				values[keyOf(h)] = c
 			}
-			c.add(us)
+			c.Add(us)
 		}
 	}
 	usual := map[connectorKey]int64{}
 	for k, v := range values {
-		usual[k] = int64(1e3 * stat.Of(v.take(), 0).P50)
+		usual[k] = int64(1e3 * stat.Of(v.Take(), 0).P50)
 	}
 	return usual, whole
 }

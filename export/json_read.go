@@ -48,7 +48,7 @@ func NewReader(f io.ReaderAt, size int64, each func(i int, q *RequestNames)) (*R
 
 // fields reads all fields but those that grow with the run, of which it notes the places.
 func (r *Reader) fields(d *json.Decoder, each func(int, *RequestNames)) (map[string]json.RawMessage, error) {
-	if err := open(d, '{'); err != nil {
+	if _, err := open(d, '{'); err != nil {
 		return nil, err
 	}
 	head := map[string]json.RawMessage{}
@@ -82,7 +82,8 @@ func (r *Reader) fields(d *json.Decoder, each func(int, *RequestNames)) (map[str
 
 // elements decodes those of a list into one value, one after the other.
 func elements(d *json.Decoder, found func(jsonPlace), into any) error {
-	if err := open(d, '['); err != nil {
+	some, err := open(d, '[')
+	if err != nil || !some {
 		return err
 	}
 	for d.More() {
@@ -96,19 +97,20 @@ func elements(d *json.Decoder, found func(jsonPlace), into any) error {
 		}
 		found(jsonPlace{from, int32(n)})
 	}
-	_, err := d.Token()
+	_, err = d.Token()
 	return err
 }
 
 // maxRequestJSON bounds one request in a document.
 const maxRequestJSON = 1 << 30
 
-func open(d *json.Decoder, want json.Delim) error {
+// open enters a list or an object; false: there is null in its place.
+func open(d *json.Decoder, want json.Delim) (some bool, err error) {
 	got, err := d.Token()
-	if err == nil && got != want {
+	if err == nil && got != nil && got != want {
 		err = fmt.Errorf("%.40q at byte %d, want %q", fmt.Sprint(got), d.InputOffset(), want.String())
 	}
-	return err
+	return got != nil, err
 }
 
 func headOf(fields map[string]json.RawMessage) (*Document, error) {

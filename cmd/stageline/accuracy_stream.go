@@ -27,6 +27,9 @@ func accuracyOf(report, truthPath string, recorder, within bool) (_ *Accuracy, e
 	defer func() { err = errors.Join(err, d.Close()) }()
 	log, err := openTruth(truthPath) // the report is complete before
 	if err != nil {
+		if _, bad := d.index(func(int, *export.RequestNames) {}); bad != nil {
+			err = bad // of two faults the user first hears of the report's
+		}
 		return nil, err
 	}
 	defer log.Close()

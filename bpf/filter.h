@@ -46,6 +46,9 @@ struct {
 	__type(value, struct sl_count);
 } sl_losses SEC(".maps");
 
+/* A counter of losses moved since user space last cleared this: it looks at them only then. */
+__u32 sl_lost;
+
 /* Records handed to the ring, by class: sent = received + counted losses. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -115,6 +118,7 @@ static __always_inline void count_loss(__u32 kind, __u32 reason, __u64 bytes)
 	__sync_fetch_and_add(&c->n, 1);
 	__sync_fetch_and_add(&c->bytes, bytes);
 	c->last_ns = bpf_ktime_get_ns();
+	sl_lost = 1; /* after the count: who clears this and then reads misses none */
 }
 
 /*

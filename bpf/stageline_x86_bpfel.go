@@ -321,6 +321,7 @@ const (
 	StagelineVarSlDebugDrop      = "sl_debug_drop"
 	StagelineVarSlEventfdOps     = "sl_eventfd_ops"
 	StagelineVarSlFollow         = "sl_follow"
+	StagelineVarSlLost           = "sl_lost"
 	StagelineVarSlWakeBytes      = "sl_wake_bytes"
 	StagelineVarUnusedDir        = "unused_dir"
 	StagelineVarUnusedEndpoint   = "unused_endpoint"
@@ -421,6 +422,7 @@ type StagelineVariableSpecs struct {
 	SlDebugDrop      *ebpf.VariableSpec `ebpf:"sl_debug_drop"`
 	SlEventfdOps     *ebpf.VariableSpec `ebpf:"sl_eventfd_ops"`
 	SlFollow         *ebpf.VariableSpec `ebpf:"sl_follow"`
+	SlLost           *ebpf.VariableSpec `ebpf:"sl_lost"`
 	SlWakeBytes      *ebpf.VariableSpec `ebpf:"sl_wake_bytes"`
 	UnusedDir        *ebpf.VariableSpec `ebpf:"unused_dir"`
 	UnusedEndpoint   *ebpf.VariableSpec `ebpf:"unused_endpoint"`
@@ -500,6 +502,7 @@ type StagelineVariables struct {
 	SlDebugDrop      *ebpf.Variable `ebpf:"sl_debug_drop"`
 	SlEventfdOps     *ebpf.Variable `ebpf:"sl_eventfd_ops"`
 	SlFollow         *ebpf.Variable `ebpf:"sl_follow"`
+	SlLost           *ebpf.Variable `ebpf:"sl_lost"`
 	SlWakeBytes      *ebpf.Variable `ebpf:"sl_wake_bytes"`
 	UnusedDir        *ebpf.Variable `ebpf:"unused_dir"`
 	UnusedEndpoint   *ebpf.Variable `ebpf:"unused_endpoint"`

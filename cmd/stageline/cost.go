@@ -21,18 +21,22 @@ type costMeter struct {
 
 	// The kernel keeps the programs' time in stretches: see statsOn.
 	stats  io.Closer // nil: not now
-	turn   int
 	since  int64
+	next   int64 // when the next begins
 	failed bool
 }
 
 const (
 	// lookEvery is how often the targets' CPU clocks are read, for those that end before the recording.
 	lookEvery = int64(1e9)
-	// In one of statsEvery ticks (100 ms each) the kernel keeps the programs' time. Doing so takes two
-	// clock readings a run, as much as a short program itself: a tenth of that is paid, and the report
-	// scales what it says. The first stretch begins when the recorder has long read /proc.
-	statsEvery, statsFirst = 10, 4
+	// In statsFor of each statsEvery the kernel keeps the programs' time. Doing so takes two clock readings
+	// a run, as much as a short program itself: a tenth of that is paid, and the report scales what it
+	// says. To begin and to end changes the kernel's code on all processors, so it is done seldom. The
+	// first stretch begins when the recorder has long read /proc.
+	statsEvery, statsFor, statsFirst = int64(4e9), int64(4e8), int64(4e8)
+	// statsSlack lets a tick end a stretch that comes a little early: the next may be as long in coming
+	// as a stretch is.
+	statsSlack = int64(5e7)
 )
 
 // newCost begins the account of a recorder that is about to attach.
@@ -50,6 +54,7 @@ func (c *costMeter) attached(p *attach.Programs) {
 		}
 	}
 	c.out.FromNS, c.atNS[1] = run.Mono(), processCPU()
+	c.next = c.out.FromNS + statsFirst
 }
 
 // ending closes the account of the recording; what comes until end is the ending.
@@ -72,10 +77,13 @@ func (c *costMeter) ending(drainNS int64) {
 // count switches the keeping of the programs' time on or off, as its turn comes. A kernel that
 // refuses leaves the time unknown.
 func (c *costMeter) count(now int64) {
-	on := c.turn%statsEvery == statsFirst
-	c.turn++
 	switch {
-	case on && c.stats == nil && !c.failed:
+	case c.stats != nil:
+		if now-c.since >= statsFor-statsSlack {
+			c.pause(now)
+			c.next = c.since + statsEvery
+		}
+	case now >= c.next && !c.failed:
 		s, err := attach.CountTime()
 		if err != nil {
 			c.failed = true
@@ -85,8 +93,6 @@ func (c *costMeter) count(now int64) {
 		if c.out.KeepingNS == 0 {
 			c.out.KeepingNS, _ = attach.KeepingTime()
 		}
-	case !on:
-		c.pause(now)
 	}
 }
 
@@ -134,7 +140,7 @@ func (c *costMeter) exited(pid uint32) {
 	delete(c.last, pid)
 }
 
-// tick is called every 100 ms.
+// tick is called several times a second.
 func (c *costMeter) tick(now int64) {
 	if c.out.ToNS != 0 {
 		return

@@ -49,6 +49,7 @@ type recorder struct {
 	begun int                  // of them, those at the beginning
 	fresh map[uint32]int64     // followed processes to describe once they have set themselves up
 
+	flushed  int64 // when the run was last flushed
 	left     bool  // a process exited since the kernel was last asked which live
 	asked    int64 // when that was
 	ended    endedTargets
@@ -71,6 +72,13 @@ type recorder struct {
 	empty    atomic.Bool // recording ended because no target was left
 	stopping bool        // targets are being taken off: that none is left says nothing
 }
+
+// flushAfter is the age from which a tick flushes the run. With the longest time between two ticks,
+// 400 ms, and as much in the ring, a killed recorder loses less than a second.
+const flushAfter = int64(200 * time.Millisecond)
+
+// ringInterval is the time between two looks where rings are shadowed: a new one is sought no later.
+const ringInterval = 100 * time.Millisecond
 
 // redescribeAfter is when a new process is looked at again for the sockets it has bound.
 const redescribeAfter = int64(time.Second)
@@ -127,7 +135,12 @@ func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
 	r.cancel = cancel
 	r.cost.attached(r.progs)
 	r.begun = len(r.procs)
-	go func() { r.done <- r.d.Run(ctx) }()
+	unpace := r.w.Pace()
+	go func() {
+		err := r.d.Run(ctx)
+		unpace()
+		r.done <- err
+	}()
 	return r, nil
 }
 
@@ -161,12 +174,16 @@ func (r *recorder) openDrain() error {
 	for _, id := range r.opts.IDs {
 		r.ids.Learn(id)
 	}
+	var interval time.Duration
+	if r.opts.ShadowRings {
+		interval = ringInterval
+	}
 	o := &r.progs.Objs
 	var err error
 	r.d, err = drain.New(drain.Config{
-		Maps: drain.Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams, CaptureGen: o.SlCaptureGen},
+		Maps: drain.Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams, CaptureGen: o.SlCaptureGen, Lost: o.SlLost},
 		Sink: recorderSink{r.w, r}, Rules: engine.GenericRules(), IDs: r.ids,
-		Describe: r.describe, Misses: r.progs.Misses, Tick: r.tick,
+		Describe: r.describe, Misses: r.progs.Misses, Tick: r.tick, Interval: interval,
 	})
 	return err
 }
@@ -212,6 +229,10 @@ func (r *recorder) tick(now int64) (stop bool) {
 		r.note(0, run.Note{AtNS: now, Level: "warn", Code: "targets", Text: err.Error()})
 	}
 	r.cost.tick(now)
+	if now-r.flushed >= flushAfter {
+		r.flushed = now
+		r.w.Flush()
+	}
 	if r.w.Err() != nil {
 		return true // nothing more can be kept; stop says why
 	}
@@ -229,12 +250,19 @@ func (r *recorder) tick(now int64) (stop bool) {
 	return true
 }
 
-// anyLeft tells whether a target lives. The kernel is asked after an exit and once a second, because the record of an exit may be lost.
+// anyLeft tells whether a target lives. The programs' table is asked after an exit and once a second,
+// because the record of an exit may be lost; where it knows none of the described processes, those
+// are asked for that have not been described.
 func (r *recorder) anyLeft(now int64) bool {
 	if !r.left && now-r.asked < int64(time.Second) {
 		return true
 	}
 	r.left, r.asked = false, now
+	for pid := range r.procs {
+		if r.progs.IsTarget(pid) {
+			return true
+		}
+	}
 	return r.progs.Alive()
 }
 

@@ -7,9 +7,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"golang.org/x/sys/unix"
-
 	"github.com/stageline/stageline/collector/run"
+	"golang.org/x/sys/unix"
 )
 
 // CountTime has the kernel keep the run time of every eBPF program on the host until the returned
@@ -62,9 +61,5 @@ func KeepingTime() (ns float64, ok bool) {
 // steps of 10 ms.
 func CPUTime(pid uint32) (ns int64, ok bool) {
 	const perProcessSched = 2 // CPUCLOCK_SCHED of a whole process: see clock_getcpuclockid(3)
-	var t unix.Timespec
-	if err := unix.ClockGettime(int32(^pid<<3|perProcessSched), &t); err != nil {
-		return 0, false
-	}
-	return t.Nano(), true
+	return run.CPUClock(int32(^pid<<3 | perProcessSched))
 }

@@ -235,3 +235,14 @@ func (p *Programs) ForgetTargets(gone func(pid uint32) bool) error {
 	}
 	return nil
 }
+
+// IsTarget tells whether the programs take a process for a target, without a system call. They forget
+// it when its last thread ends.
+func (p *Programs) IsTarget(pid uint32) bool {
+	var b [1]byte
+	pids, err := p.Objs.SlTargetPids.Memory()
+	if err == nil {
+		_, err = pids.ReadAt(b[:], int64(pid))
+	}
+	return err == nil && b[0] != 0
+}

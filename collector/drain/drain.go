@@ -28,6 +28,7 @@ import (
 type Maps struct {
 	Events, Losses, Sent, Capture, Streams *ebpf.Map
 	CaptureGen                             *ebpf.Variable // counts the changes of Capture
+	Lost                                   *ebpf.Variable // not 0: one of Losses has moved
 }
 
 // Config of a Drain. All calls to Sink come from the goroutine that runs Run.
@@ -36,10 +37,10 @@ type Config struct {
 	Sink     run.Sink
 	Rules    *wire.Rules
 	IDs      *wire.IDSet
-	Interval time.Duration               // between two looks at the ring, at most; 0 = 100 ms
+	Interval time.Duration               // between two looks at the ring, at most; 0 = by what comes, 100 to 400 ms
 	Describe func(p *run.Proc)           // completes a fork or exec record from /proc
 	Misses   func() map[string]uint64    // programs skipped by the kernel, cumulative
-	Tick     func(now int64) (stop bool) // called every loss interval, e.g. to see whether targets live
+	Tick     func(now int64) (stop bool) // called with every look that was not asked for, e.g. to see whether targets live
 }
 
 // Stats say what went through.
@@ -54,7 +55,17 @@ type Stats struct {
 // heldBytes bounds what the decoders keep of unfinished messages and streams out of order.
 const heldBytes = 64 << 20
 
-const lossInterval = 100 * time.Millisecond
+const (
+	// busyInterval and quietInterval are those between two looks. Most of what a look takes where little
+	// comes is to wake up: 0.1 ms, all memory being cold. With that of the run's flushes, the longer one
+	// is what a killed recorder loses.
+	busyInterval  = 100 * time.Millisecond
+	quietInterval = 400 * time.Millisecond
+	// quietShare of the ring is what may come in the longer one, and quietRing the size from which it is
+	// used: in a smaller ring a burst that comes before the programs' word is acted on has no room.
+	quietShare = 64
+	quietRing  = 1 << 20
+)
 
 // bornInterval is the interval after a birth: what follows one may be as short-lived.
 const bornInterval = 10 * time.Millisecond
@@ -79,6 +90,9 @@ type Drain struct {
 	gen       uint32      // of the capture table, as the programs know it
 	changed   bool        // the table has, since then
 
+	keptAt    time.Time // of the last look that nothing asked for
+	keptBytes uint64    // received by then
+
 	io     run.IO
 	shm    run.Shm
 	off    run.OffCPU
@@ -91,9 +105,6 @@ type Drain struct {
 
 // New opens the ring.
 func New(cfg Config) (*Drain, error) {
-	if cfg.Interval == 0 {
-		cfg.Interval = lossInterval
-	}
 	rd, err := ringbuf.NewReader(cfg.Maps.Events)
 	if err != nil {
 		return nil, fmt.Errorf("open the ring buffer: %w", err)
@@ -106,7 +117,7 @@ func New(cfg Config) (*Drain, error) {
 	if err := cfg.Maps.CaptureGen.Get(&d.gen); err != nil {
 		return nil, fmt.Errorf("read a variable of the kernel programs: %w", errors.Join(err, wait.Close(), rd.Close()))
 	}
-	d.startNS = run.Mono()
+	d.startNS, d.keptAt = run.Mono(), time.Now()
 	d.loss.init(cfg.Maps, d.startNS)
 	return d, nil
 }
@@ -114,30 +125,46 @@ func New(cfg Config) (*Drain, error) {
 // Run drains until the context ends or Tick asks to stop. It returns with the ring as it then was;
 // call Finish once the programs are off.
 func (d *Drain) Run(ctx context.Context) error {
-	keepAt := time.Now().Add(lossInterval)
+	defer d.wait.endWith(ctx)()
+	keepAt := time.Now().Add(d.interval())
 	for {
-		if err := d.wait.until(ctx, d.next(keepAt), d.late); err != nil || ctx.Err() != nil {
+		if err := d.wait.until(d.next(keepAt), d.late); err != nil || ctx.Err() != nil {
 			return err
 		}
-		now := time.Now()
-		keep := !now.Before(keepAt)
+		keep := !time.Now().Before(keepAt)
+		done, err := d.turn(keep)
+		if done || err != nil {
+			return err
+		}
 		if keep {
-			keepAt = now.Add(lossInterval)
-		}
-		if done, err := d.turn(keep); done || err != nil {
-			return err
+			keepAt = time.Now().Add(d.interval())
 		}
 	}
 }
 
+// interval until the next look that nothing asks for, by what came since the last.
+func (d *Drain) interval() time.Duration {
+	now, bytes := time.Now(), d.stats.Bytes
+	since, came := now.Sub(d.keptAt), bytes-d.keptBytes
+	d.keptAt, d.keptBytes = now, bytes
+	switch {
+	case d.cfg.Interval != 0:
+		return d.cfg.Interval
+	case d.rd.BufferSize() < quietRing:
+		return busyInterval
+	case float64(came)*quietInterval.Seconds() > float64(d.rd.BufferSize()/quietShare)*since.Seconds():
+		return busyInterval
+	}
+	return quietInterval
+}
+
 // next is when to look at the ring again, unless the kernel asks for it before.
 func (d *Drain) next(keepAt time.Time) time.Time {
-	t := d.cfg.Interval
-	if d.born {
-		d.born = false
-		t = min(t, bornInterval)
+	if !d.born {
+		return keepAt
 	}
-	if at := time.Now().Add(t); at.Before(keepAt) {
+	d.born = false
+	if at := time.Now().Add(bornInterval); at.Before(keepAt) {
 		return at
 	}
 	return keepAt
@@ -160,8 +187,11 @@ func (d *Drain) turn(keep bool) (done bool, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	from := threadCPU()
-	if err = d.empty(); keep {
-		done = d.housekeeping(run.Mono())
+	err = d.empty()
+	if keep {
+		var e error
+		done, e = d.housekeeping(run.Mono())
+		err = errors.Join(err, e)
 	}
 	err = errors.Join(err, d.tellCapture())
 	d.stats.CPUNS += threadCPU() - from
@@ -169,14 +199,13 @@ func (d *Drain) turn(keep bool) (done bool, err error) {
 }
 
 func threadCPU() int64 {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // always there
-	return t.Nano()
+	ns, _ := run.CPUClock(unix.CLOCK_THREAD_CPUTIME_ID) // always there
+	return ns
 }
 
 // Finish takes what is left, closes the decoders and writes the last losses.
 func (d *Drain) Finish() (Stats, error) {
-	d.loss.skipNS = 0 // now, whenever it was last asked
+	d.loss.skipNS, d.loss.unread = 0, true // now, whenever and whatever was last asked
 	_, err := d.turn(true)
 	now := run.Mono()
 	for _, e := range d.ordered() {
@@ -192,14 +221,14 @@ func (d *Drain) Finish() (Stats, error) {
 // Stats so far.
 func (d *Drain) Stats() Stats { return d.stats }
 
-func (d *Drain) housekeeping(now int64) bool {
-	d.loss.poll(d.cfg.Sink, now)
+func (d *Drain) housekeeping(now int64) (done bool, err error) {
+	err = d.loss.poll(d.cfg.Sink, now)
 	d.loss.skipped(d.cfg.Sink, now, d.cfg.Misses)
 	d.sweepHeld(now)
 	for _, e := range d.ordered() {
 		e.tick(d, now)
 	}
-	return d.cfg.Tick != nil && d.cfg.Tick(now)
+	return d.cfg.Tick != nil && d.cfg.Tick(now), err
 }
 
 // empty reads all records that are in the ring now.

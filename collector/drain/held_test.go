@@ -26,7 +26,7 @@ func ownDrainOf(t *testing.T, ringBytes uint32) *Drain {
 	}
 	t.Cleanup(func() { progs.Close() })
 	o := &progs.Objs
-	d, err := New(Config{Maps: Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams, CaptureGen: o.SlCaptureGen},
+	d, err := New(Config{Maps: Maps{Events: o.SlEvents, Losses: o.SlLosses, Sent: o.SlSent, Capture: o.SlCapture, Streams: o.SlStreams, CaptureGen: o.SlCaptureGen, Lost: o.SlLost},
 		Sink: nothing{}, Rules: &wire.Rules{Name: "test/0"}, IDs: wire.NewIDSet()})
 	if err != nil {
 		t.Fatal(err)

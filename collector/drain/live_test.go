@@ -161,7 +161,7 @@ func record(t *testing.T, o attach.Options, pid uint32) *recording {
 	t.Cleanup(func() { progs.Close() })
 	sink := &memory{eps: map[uint32]run.Endpoint{}}
 	m := &progs.Objs
-	d, err := drain.New(drain.Config{Maps: drain.Maps{Events: m.SlEvents, Losses: m.SlLosses, Sent: m.SlSent, Capture: m.SlCapture, Streams: m.SlStreams, CaptureGen: m.SlCaptureGen},
+	d, err := drain.New(drain.Config{Maps: drain.Maps{Events: m.SlEvents, Losses: m.SlLosses, Sent: m.SlSent, Capture: m.SlCapture, Streams: m.SlStreams, CaptureGen: m.SlCaptureGen, Lost: m.SlLost},
 		Sink: sink, Rules: &wire.Rules{Name: "test/0"}, IDs: wire.NewIDSet(), Misses: progs.Misses})
 	if err != nil {
 		t.Fatal(err)

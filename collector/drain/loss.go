@@ -2,6 +2,7 @@ package drain
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"time"
@@ -26,6 +27,8 @@ type lossReader struct {
 	// skipFrom is when that was, in any case.
 	skipFrom int64
 
+	unread bool // the counters may have moved before the programs told of it
+
 	keys   []uint32 // of a look at all counters at once
 	perCPU []bpf.StagelineSlCount
 }
@@ -36,14 +39,21 @@ const skipEvery = int64(time.Second)
 const lossesPerKind = uint32(bpf.StagelineSlLossSL_LOSS_MAX)
 
 func (l *lossReader) init(m Maps, now int64) {
+	l.unread = true
 	l.maps, l.fromNS, l.skipNS, l.skipFrom = m, now, now, now
 	l.seen = map[uint32]bpf.StagelineSlCount{}
 	l.misses = map[string]uint64{}
 }
 
 // poll writes a loss record for each counter that moved, with the interval since the last look as
-// its time range, cut at the last loss where the kernel noted it.
-func (l *lossReader) poll(sink run.Sink, now int64) {
+// its time range, cut at the last loss where the kernel noted it. While the programs tell of no loss
+// it asks for no counter: that takes a system call, whose answer grows with the host's processors.
+func (l *lossReader) poll(sink run.Sink, now int64) error {
+	moved, err := l.moved()
+	if err != nil || !moved {
+		l.fromNS = now
+		return err
+	}
 	l.read(func(i uint32, c bpf.StagelineSlCount) {
 		was := l.seen[i]
 		if i < lossesPerKind || c.N == was.N && c.Bytes == was.Bytes {
@@ -58,6 +68,22 @@ func (l *lossReader) poll(sink run.Sink, now int64) {
 			What: name(kindNames[:], i/lossesPerKind), N: c.N - was.N, Bytes: c.Bytes - was.Bytes})
 	})
 	l.fromNS = now
+	return nil
+}
+
+// moved tells whether a counter may have moved since it was last asked.
+func (l *lossReader) moved() (bool, error) {
+	var lost uint32
+	err := l.maps.Lost.Get(&lost)
+	if err == nil && lost != 0 {
+		err = l.maps.Lost.Set(uint32(0)) // before the counters are read: what they gain since is told again
+	}
+	if err != nil {
+		return false, fmt.Errorf("read a variable of the kernel programs: %w", err)
+	}
+	moved := lost != 0 || l.unread
+	l.unread = false
+	return moved, nil
 }
 
 // read calls fn with each counter in order of the index. It takes one system call where the kernel

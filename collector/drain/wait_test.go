@@ -24,7 +24,7 @@ func TestWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		until, done := long(), make(chan error, 1)
-		err := d.wait.until(t.Context(), until, func() (bool, error) {
+		err := d.wait.until(until, func() (bool, error) {
 			go func() { done <- do() }()
 			return notYet()
 		})
@@ -42,7 +42,7 @@ func TestWait(t *testing.T) {
 	}
 	d.born = false
 	until := long()
-	if err := d.wait.until(t.Context(), until, d.late); err != nil || !time.Now().Before(until) || !d.born {
+	if err := d.wait.until(until, d.late); err != nil || !time.Now().Before(until) || !d.born {
 		t.Errorf("a birth before the wait: %v, seen %v", err, d.born)
 	}
 	d = ownDrainOf(t, ring)
@@ -62,13 +62,14 @@ func TestWait(t *testing.T) {
 	})
 	d = ownDrain(t)
 	from := time.Now()
-	if err := d.wait.until(t.Context(), from.Add(20*time.Millisecond), notYet); err != nil || time.Since(from) < 20*time.Millisecond {
+	if err := d.wait.until(from.Add(20*time.Millisecond), notYet); err != nil || time.Since(from) < 20*time.Millisecond {
 		t.Errorf("waited for %v of 20 ms: %v", time.Since(from), err)
 	}
 	ended, end := context.WithCancel(t.Context())
+	d.wait.endWith(ended)
 	end()
 	until = long()
-	if err := d.wait.until(ended, until, notYet); err != nil || !time.Now().Before(until) {
+	if err := d.wait.until(until, notYet); err != nil || !time.Now().Before(until) {
 		t.Errorf("an ended context does not end the wait: %v", err)
 	}
 }

@@ -33,7 +33,7 @@ func killedWriter(dir string) int {
 				fmt.Println(err)
 				return 1
 			}
-			w.flush()
+			w.Flush()
 			fmt.Println("flushed", k+1)
 		}
 	}

@@ -23,9 +23,10 @@ const (
 // goroutine, everything else may be called from any. A write error stops the spool, is kept for
 // Err, and what comes later is counted as lost.
 type Writer struct {
-	dir  *directory
-	stop chan struct{}
-	done chan struct{}
+	dir   *directory
+	stop  chan struct{}
+	done  chan struct{}
+	paced chan bool // true: flushes come from outside; see Pace
 
 	mu     sync.Mutex
 	spool  *spool
@@ -76,7 +77,7 @@ func create(dir string, meta Metadata, limit int64, tick <-chan time.Time) (w *W
 	if err := meta.fill(); err != nil {
 		return nil, err
 	}
-	w = &Writer{dir: d, meta: meta, stop: make(chan struct{}), done: make(chan struct{})}
+	w = &Writer{dir: d, meta: meta, stop: make(chan struct{}), done: make(chan struct{}), paced: make(chan bool)}
 	w.spool = newSpool(d, meta.RunID, limit)
 	w.spool.onStop = w.freeReserve
 	w.req.onStop = w.freeReserve
@@ -173,22 +174,44 @@ func (w *Writer) freeReserve() { _ = w.dir.remove(fileReserve) }
 
 func (w *Writer) flushLoop(tick <-chan time.Time) {
 	defer close(w.done)
+	var own *time.Ticker
 	if tick == nil {
-		t := time.NewTicker(flushEvery)
-		defer t.Stop()
-		tick = t.C
+		own = time.NewTicker(flushEvery)
+		defer own.Stop()
+		tick = own.C
 	}
 	for {
 		select {
 		case <-tick:
-			w.flush()
+			w.Flush()
+		case paced := <-w.paced:
+			if own == nil {
+				continue
+			}
+			if own.Stop(); !paced {
+				own.Reset(flushEvery)
+			}
 		case <-w.stop:
 			return
 		}
 	}
 }
 
-func (w *Writer) flush() {
+// Pace leaves it to the caller, who wakes up anyway, to call Flush often enough, until the returned
+// function is called. A timer for it would be much of what a recorder of a quiet engine does.
+func (w *Writer) Pace() (end func()) {
+	tell := func(paced bool) {
+		select {
+		case w.paced <- paced:
+		case <-w.done:
+		}
+	}
+	tell(true)
+	return func() { tell(false) }
+}
+
+// Flush passes what was written so far to the kernel, which keeps it whatever becomes of this process.
+func (w *Writer) Flush() {
 	w.mu.Lock()
 	w.spool.flush()
 	w.mu.Unlock()
@@ -280,7 +303,7 @@ func checkFree(name string) error {
 
 // Sync passes everything to the kernel and asks it to store it.
 func (w *Writer) Sync() error {
-	w.flush()
+	w.Flush()
 	w.mu.Lock()
 	var err error
 	if w.spool.f != nil {

@@ -147,12 +147,14 @@ func (d *Drain) interval() time.Duration {
 	now, bytes := time.Now(), d.stats.Bytes
 	since, came := now.Sub(d.keptAt), bytes-d.keptBytes
 	d.keptAt, d.keptBytes = now, bytes
-	switch {
-	case d.cfg.Interval != 0:
+	if d.cfg.Interval != 0 {
 		return d.cfg.Interval
-	case d.rd.BufferSize() < quietRing:
-		return busyInterval
-	case float64(came)*quietInterval.Seconds() > float64(d.rd.BufferSize()/quietShare)*since.Seconds():
+	}
+	return intervalFor(d.rd.BufferSize(), came, since)
+}
+
+func intervalFor(ring int, came uint64, since time.Duration) time.Duration {
+	if ring < quietRing || float64(came)*quietInterval.Seconds() > float64(ring/quietShare)*since.Seconds() {
 		return busyInterval
 	}
 	return quietInterval
@@ -231,14 +233,12 @@ func (d *Drain) housekeeping(now int64) (done bool, err error) {
 	return d.cfg.Tick != nil && d.cfg.Tick(now), err
 }
 
-// empty reads all records that are in the ring now.
+// empty reads all records that are in the ring now. It asks the reader for no more than are there: that
+// would ask the kernel, and to enter a system call wakes the Go runtime's monitor, which then stays awake
+// for as long as this turn takes.
 func (d *Drain) empty() error {
-	if d.rd.AvailableBytes() == 0 {
-		return nil
-	}
-	// A deadline in the past: never block, but hand over what is there.
-	d.rd.SetDeadline(time.Now().Add(-time.Second))
-	for {
+	d.rd.SetDeadline(time.Now().Add(-time.Second)) // never block
+	for d.rd.AvailableBytes() > 0 {
 		err := d.rd.ReadInto(&d.record)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil
@@ -246,12 +246,17 @@ func (d *Drain) empty() error {
 		if err != nil {
 			return fmt.Errorf("read the ring buffer: %w", err)
 		}
-		d.stats.Records++
-		d.stats.Bytes += uint64(len(d.record.RawSample))
-		if !d.dispatch(d.record.RawSample) {
-			d.stats.Malformed++
-			now := run.Mono()
-			d.cfg.Sink.Loss(&run.Loss{FromNS: now, ToNS: now, Reason: "malformed", What: "record", N: 1, Bytes: uint64(len(d.record.RawSample))})
-		}
+		d.take(d.record.RawSample)
+	}
+	return nil
+}
+
+func (d *Drain) take(b []byte) {
+	d.stats.Records++
+	d.stats.Bytes += uint64(len(b))
+	if !d.dispatch(b) {
+		d.stats.Malformed++
+		now := run.Mono()
+		d.cfg.Sink.Loss(&run.Loss{FromNS: now, ToNS: now, Reason: "malformed", What: "record", N: 1, Bytes: uint64(len(b))})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -170,5 +171,49 @@ func TestTickFlushes(t *testing.T) {
 	}
 	if got := len(replayed(t, r)); got != 1 || n != 1 {
 		t.Errorf("%d records and %d requests after the flush, want 1 and 1", got, n)
+	}
+}
+
+// Whoever paces a Writer flushes it, and it flushes itself again when that ends.
+func TestPace(t *testing.T) {
+	dir, tick := t.TempDir(), make(chan time.Time)
+	w, err := create(dir, Metadata{}, segmentBytes, tick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	size := func() int64 {
+		t.Helper()
+		st, err := os.Stat(filepath.Join(dir, segmentName(0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Size()
+	}
+	end := w.Pace()
+	was := size()
+	w.Note(&Note{AtNS: 1, Text: "paced"})
+	for range 1000 {
+		select {
+		case tick <- time.Time{}:
+			t.Fatal("it flushes while it is paced")
+		default:
+			runtime.Gosched()
+		}
+	}
+	if now := size(); now != was {
+		t.Errorf("%d bytes were written before the flush", now-was)
+	}
+	w.Flush()
+	flushed := size()
+	if flushed == was {
+		t.Error("a flush wrote nothing")
+	}
+	end()
+	w.Note(&Note{AtNS: 2, Text: "alone"})
+	tick <- time.Time{}
+	tick <- time.Time{} // taken only after the first was served
+	if size() == flushed {
+		t.Error("it does not flush after it was paced")
 	}
 }

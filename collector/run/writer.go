@@ -174,20 +174,20 @@ func (w *Writer) freeReserve() { _ = w.dir.remove(fileReserve) }
 
 func (w *Writer) flushLoop(tick <-chan time.Time) {
 	defer close(w.done)
-	var own *time.Ticker
+	own := time.NewTicker(flushEvery)
+	defer own.Stop()
 	if tick == nil {
-		own = time.NewTicker(flushEvery)
-		defer own.Stop()
 		tick = own.C
 	}
-	for {
+	for paced := false; ; {
+		from := tick
+		if paced {
+			from = nil
+		}
 		select {
-		case <-tick:
+		case <-from:
 			w.Flush()
-		case paced := <-w.paced:
-			if own == nil {
-				continue
-			}
+		case paced = <-w.paced:
 			if own.Stop(); !paced {
 				own.Reset(flushEvery)
 			}

@@ -182,7 +182,7 @@ func TestRolesWithCourier(t *testing.T) {
 	tl := New(Options{StageOf: byComm})
 	feed(t, tl, courierTrace(""))
 	tl.Finish()
-	sameRows(t, fmt.Sprintf("%+v", tl.procs.at(20, baseNS+9e6).decideRoles()), `{io:21 loop:20 compute:[22] courier:23}`)
+	sameRows(t, fmt.Sprintf("%+v", tl.procs.at(20, baseNS+9e6).decideRoles()), `{io:21 loop:20 compute:[22] courier:23 unheard:false}`)
 }
 
 // The loop reads one channel itself and is told of the others by thread 21.
@@ -220,7 +220,7 @@ func TestRolesOfTwoReceivers(t *testing.T) {
 	tl := New(Options{StageOf: byComm})
 	feed(t, tl, text)
 	tl.Finish()
-	sameRows(t, fmt.Sprintf("%+v", tl.procs.at(20, baseNS+9e6).decideRoles()), `{io:21 loop:20 compute:[22] courier:0}`)
+	sameRows(t, fmt.Sprintf("%+v", tl.procs.at(20, baseNS+9e6).decideRoles()), `{io:21 loop:20 compute:[22] courier:0 unheard:false}`)
 }
 
 // The loop 20 reads its channel itself and leaves sending to thread 21, which gets a CPU late: the

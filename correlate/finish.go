@@ -8,8 +8,8 @@ import (
 )
 
 // finish is when compute hands a result, in the loop's hands by anchor, to the loop. The loop cannot
-// have slept between the hand-over and the send it set off, and a lone compute thread goes idle
-// only when all is handed over.
+// have slept between the hand-over and the send it set off, if it was ever seen to hear of a
+// result, and a lone compute thread goes idle only when all is handed over.
 func (w *window) finish(ready interval, h *hop, anchor int64) interval {
 	f := interval{lo: ready.lo, ns: anchor, hi: anchor, rule: "output sent"}
 	if anchor == 0 {
@@ -27,7 +27,7 @@ func (w *window) finish(ready interval, h *hop, anchor int64) interval {
 		}
 	}
 	var r round
-	if s, ok := w.p.thread(w.role.loop).lastOff(ready.lo, sent, loopSleep); ok {
+	if s, ok := w.p.thread(w.role.loop).lastOff(ready.lo, sent, loopSleep); ok && !w.role.unheard {
 		f.lo = max(f.lo, s.OutNS)
 		r = w.roundOf(h, s.OutNS, anchor)
 		// What is handed to a loop that sleeps is signalled at once.

@@ -54,6 +54,7 @@ type roles struct {
 	loop    uint32   // woken by io; hands work out
 	compute []uint32 // woken by loop, do the work; the loop itself where there are none
 	courier uint32   // waits for the results of compute and signals them to the loop
+	unheard bool     // how the results of compute reach the loop was not seen
 }
 
 // learnRoles decides the roles from all that was counted so far. The answer is kept until a tenth
@@ -84,6 +85,9 @@ func (x *process) decideRoles() (r roles) {
 	if len(r.compute) == 0 {
 		r.compute = []uint32{r.loop}
 	}
+	r.unheard = r.courier == 0 && slices.ContainsFunc(r.compute, func(tid uint32) bool {
+		return tid != r.loop && x.signalled(tid, r.loop) == 0
+	})
 	return r
 }
 
@@ -147,14 +151,18 @@ func (x *process) gaveBack(from, to uint32) int {
 	return n
 }
 
+// minVoice is how many signals to the loop show what a thread is for.
+const minVoice = 3
+
 // courier finds among the threads around a loop the one that signals to it what another, which does
-// not signal to it, has handed over; 0 where there is none.
+// not signal to it, has handed over; 0 where there is none. It is known by its sleeps that the other
+// ended, else by there being no other way for what the other has worked at.
 func (x *process) courier(loop uint32, around map[uint32]int, not []uint32) (best uint32) {
 	most := 0
 	for c := range around {
 		n := x.gaveTo(c, loop)
 		for k, w := range x.roles.wakes {
-			if k[1] != c || slices.Contains(not, k[0]) || w.futex < 3 || w.futex*8 < n || x.gaveTo(k[0], loop)*10 > n {
+			if k[1] != c || slices.Contains(not, k[0]) || w.futex < minVoice || w.futex*8 < n || x.gaveTo(k[0], loop)*10 > n {
 				continue
 			}
 			back := x.roles.wakes[[2]uint32{c, k[0]}]
@@ -166,7 +174,46 @@ func (x *process) courier(loop uint32, around map[uint32]int, not []uint32) (bes
 			}
 		}
 	}
-	return best
+	return cmp.Or(best, x.onlyVoice(loop, around))
+}
+
+// onlyVoice is the only thread around a loop that signals to it, where that does next to no work while
+// another, silent one does: the results of the latter have no other way. So it is where a courier
+// hardly ever waits, because results are there before it asks for them. 0: not so.
+func (x *process) onlyVoice(loop uint32, around map[uint32]int) (voice uint32) {
+	for tid := range around {
+		if x.signalled(tid, loop) > x.signalled(voice, loop) {
+			voice = tid
+		}
+	}
+	n := x.signalled(voice, loop)
+	if n < minVoice {
+		return 0
+	}
+	worker := false
+	for tid := range around {
+		if tid == voice {
+			continue
+		}
+		if x.signalled(tid, loop)*10 > n {
+			return 0
+		}
+		helps := (x.gaveBack(tid, loop)+x.gaveBack(tid, voice))*10 < around[tid]
+		worker = worker || !helps && x.thread(voice).workNS*10 <= x.thread(tid).workNS
+	}
+	if !worker {
+		return 0
+	}
+	return voice
+}
+
+// signalled counts the signals by which one thread told another, whether or not that slept.
+func (x *process) signalled(from, to uint32) int {
+	n := x.gaveTo(from, to)
+	if w := x.roles.wakes[[2]uint32{from, to}]; w != nil {
+		n = max(n, w.poll)
+	}
+	return n
 }
 
 // gaveTo counts what one thread wrote that another read.

@@ -16,6 +16,8 @@ type thread struct {
 	took      []signal
 	gaveEPs   map[uint32]bool // streams it ever signalled on
 	reactions []int64         // CPU time from being switched in to reading the signal, ns
+	workNS    int64           // time on a CPU and in sleeps in the middle of work
+	sinceNS   int64           // on a CPU since then; 0 not known
 }
 
 // signal is one call that wakes or is woken by another thread of the process.
@@ -109,6 +111,7 @@ func (p *procTable) offCPU(r *run.OffCPU) {
 	for i := len(th.off) - 1; i > 0 && th.off[i-1].OutNS > r.OutNS; i-- {
 		th.off[i-1], th.off[i] = th.off[i], th.off[i-1]
 	}
+	th.worked(r)
 	x.steps.worked(r)
 	if r.State == run.OffSleep && r.Call == callFutex {
 		x.waitsOn(r.Arg0, r.TID)
@@ -134,6 +137,17 @@ func (p *procTable) offCPU(r *run.OffCPU) {
 	default:
 		w.other++
 	}
+}
+
+// worked adds up what a thread worked by the end of an off-CPU interval.
+func (t *thread) worked(o *run.OffCPU) {
+	if t.sinceNS != 0 {
+		t.workNS += max(0, o.OutNS-t.sinceNS)
+	}
+	if working(*o) {
+		t.workNS += max(0, o.WakeNS-o.OutNS)
+	}
+	t.sinceNS = max(t.sinceNS, o.InNS)
 }
 
 // firstEnding is the index of the first off-CPU interval that ends after ns.

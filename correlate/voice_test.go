@@ -1,0 +1,71 @@
+package correlate
+
+import (
+	"fmt"
+	"testing"
+)
+
+// voiceTrace is a process whose loop 20 hands work to thread 22, which works for 900 µs a round and
+// signals nothing, and asks thread 23 for results, which are there already: it never waits for 22 and
+// signals to the loop at once (11 written, 12 read) after it has worked for as long as said. A lock at
+// 40; I/O thread 21. So many rounds of 2 ms.
+func voiceTrace(rounds int, work int, more string) string {
+	out := twoProcs + `
+		unix 11 12
+		unix 13 14`
+	for i := range rounds {
+		a := 1000 + i*2000
+		out += fmt.Sprintf(`
+			recv 1 10 %d-%d %d+300 POST_/v1/x x=%d id=warm-000%d flags=first,last
+			send 2 10.11 %d-%d %d+50 submit id=warm-000%d
+			off 20.21 %d-%d-%d by=10.11 call=232
+			recv 3 20.21 %d-%d %d+50 submit id=warm-000%d
+			off 20.20 %d-%d-%d by=20.21 call=7
+			off 20.22 %d-%d-%d by=20.20 call=202 arg=2000
+			off 20.22 %d-%d-%d by=20.20 call=202 arg=40
+			off 20.22 %d-%d-%d call=230
+			off 20.20 %d-%d-%d by=20.22 call=202 arg=40`,
+			a, a+5, i*300, i+1, i, a+10, a+15, i*50, i, a-900, a+16, a+20, a+18, a+24, i*50, i,
+			a-500, a+26, a+28, a-900, a+30, a+31, a+32, a+33, a+34, a+100, a+1000, a+1001, a+1010, a+1020, a+1021)
+		out += fmt.Sprintf(`
+			off 20.23 %d-%d-%d by=20.20 call=202 arg=3000
+			off 20.23 %d-%d-%d call=230
+			io send 11 20.23 %d-%d %d+1
+			io recv 12 20.20 %d-%d %d+1
+			off 20.21 %d-%d-%d by=20.20 call=232
+			send 3 20.21 %d-%d %d+40 complete id=warm-000%d
+			recv 2 10.11 %d-%d %d+40 complete id=warm-000%d
+			send 1 10 %d-%d %d+99 200 x=%d status=200 flags=first,last`,
+			a-950+work, a+1030, a+1031, a+1032, a+1032+work, a+1033+work, a+1040+work, a+1041+work, i, a+1050+work, a+1051+work, i,
+			a+40, a+1060+work, a+1062+work, a+1070+work, a+1075+work, i*40, i, a+1072+work, a+1078+work, i*40, i,
+			a+1090+work, a+1095+work, i*99, i+1)
+		out += fmt.Sprintf(more, a+1100, a+1101, i, a+1102, a+1103, i)
+	}
+	return out
+}
+
+func TestRolesWhereResultsAreThereBefore(t *testing.T) {
+	const other = `
+		io send 13 20.24 %d-%d %d+1
+		io recv 14 20.20 %d-%d %d+1`
+	const none = `
+		io send 15 20.24 %d-%d %d+1
+		io recv 16 20.24 %d-%d %d+1`
+	for _, c := range []struct {
+		name         string
+		rounds, work int
+		more, want   string
+	}{
+		{"the only one that signals does no work, the one that works is silent", 4, 1, none, `{io:21 loop:20 compute:[22] courier:23 unheard:false}`},
+		{"two signals are too few", 2, 1, none, `{io:21 loop:20 compute:[22 23] courier:0 unheard:true}`},
+		{"the one that signals works itself", 4, 200, none, `{io:21 loop:20 compute:[22 23] courier:0 unheard:true}`},
+		{"another signals, too", 4, 1, other, `{io:21 loop:20 compute:[22 23 24] courier:0 unheard:true}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tl := New(Options{StageOf: byComm})
+			feed(t, tl, voiceTrace(c.rounds, c.work, c.more))
+			tl.Finish()
+			sameRows(t, fmt.Sprintf("%+v", tl.procs.at(20, baseNS+9e6).decideRoles()), c.want)
+		})
+	}
+}

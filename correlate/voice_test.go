@@ -5,11 +5,20 @@ import (
 	"testing"
 )
 
+type locking int
+
+const (
+	bothLock locking = iota
+	loopLocksOnce
+	unlocked
+)
+
 // voiceTrace is a process whose loop 20 hands work to thread 22, which works for 900 µs a round and
 // signals nothing, and asks thread 23 for results, which are there already: it never waits for 22 and
-// signals to the loop at once (11 written, 12 read) after it has worked for as long as said. A lock at
-// 40; I/O thread 21. So many rounds of 2 ms.
-func voiceTrace(rounds int, work int, more string) string {
+// signals to the loop at once (11 written, 12 read) after it has worked for so many µs. I/O thread 21.
+// Thread 22 and the loop wait for a lock at 40: in each round, the loop in the first alone, or neither.
+// So many rounds of 2 ms.
+func voiceTrace(rounds, work int, l locking, more string) string {
 	out := twoProcs + `
 		unix 11 12
 		unix 13 14`
@@ -22,11 +31,17 @@ func voiceTrace(rounds int, work int, more string) string {
 			recv 3 20.21 %d-%d %d+50 submit id=warm-000%d
 			off 20.20 %d-%d-%d by=20.21 call=7
 			off 20.22 %d-%d-%d by=20.20 call=202 arg=2000
-			off 20.22 %d-%d-%d by=20.20 call=202 arg=40
-			off 20.22 %d-%d-%d call=230
-			off 20.20 %d-%d-%d by=20.22 call=202 arg=40`,
+			off 20.22 %d-%d-%d call=230`,
 			a, a+5, i*300, i+1, i, a+10, a+15, i*50, i, a-900, a+16, a+20, a+18, a+24, i*50, i,
-			a-500, a+26, a+28, a-900, a+30, a+31, a+32, a+33, a+34, a+100, a+1000, a+1001, a+1010, a+1020, a+1021)
+			a-500, a+26, a+28, a-900, a+30, a+31, a+100, a+1000, a+1001)
+		if l != unlocked {
+			out += fmt.Sprintf(`
+			off 20.22 %d-%d-%d by=20.20 call=202 arg=40`, a+32, a+33, a+34)
+		}
+		if l == bothLock || l == loopLocksOnce && i == 0 {
+			out += fmt.Sprintf(`
+			off 20.20 %d-%d-%d by=20.22 call=202 arg=40`, a+1010, a+1020, a+1021)
+		}
 		out += fmt.Sprintf(`
 			off 20.23 %d-%d-%d by=20.20 call=202 arg=3000
 			off 20.23 %d-%d-%d call=230
@@ -54,18 +69,32 @@ func TestRolesWhereResultsAreThereBefore(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		rounds, work int
+		locking      locking
 		more, want   string
 	}{
-		{"the only one that signals does no work, the one that works is silent", 4, 1, none, `{io:21 loop:20 compute:[22] courier:23 unheard:false}`},
-		{"two signals are too few", 2, 1, none, `{io:21 loop:20 compute:[22 23] courier:0 unheard:true}`},
-		{"the one that signals works itself", 4, 200, none, `{io:21 loop:20 compute:[22 23] courier:0 unheard:true}`},
-		{"another signals, too", 4, 1, other, `{io:21 loop:20 compute:[22 23 24] courier:0 unheard:true}`},
+		{"the only one that signals does no work, the one that works is silent", 4, 1, bothLock, none, `{io:21 loop:20 compute:[22] courier:23 unheard:false}`},
+		{"the silent one hardly tells the loop anything, but waits for its lock", 12, 1, loopLocksOnce, none, `{io:21 loop:20 compute:[22] courier:23 unheard:false}`},
+		{"a silent one that shares nothing with the loop helps it", 4, 1, unlocked, none, `{io:21 loop:20 compute:[23] courier:0 unheard:false}`},
+		{"two signals are too few", 2, 1, bothLock, none, `{io:21 loop:20 compute:[22 23] courier:0 unheard:true}`},
+		{"the one that signals works itself", 4, 200, bothLock, none, `{io:21 loop:20 compute:[22 23] courier:0 unheard:true}`},
+		{"another signals, too", 4, 1, bothLock, other, `{io:21 loop:20 compute:[22 23 24] courier:0 unheard:true}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tl := New(Options{StageOf: byComm})
-			feed(t, tl, voiceTrace(c.rounds, c.work, c.more))
+			feed(t, tl, voiceTrace(c.rounds, c.work, c.locking, c.more))
 			tl.Finish()
 			sameRows(t, fmt.Sprintf("%+v", tl.procs.at(20, baseNS+9e6).decideRoles()), c.want)
 		})
 	}
+}
+
+// The loop sleeps after thread 22 has handed its result over and is told by 23, which is not known to
+// be a courier yet: the result may have come at any time since the input.
+func TestFinishUnheard(t *testing.T) {
+	tl := New(Options{StageOf: byComm})
+	feed(t, tl, voiceTrace(2, 1, bothLock, `
+		io send 15 20.24 %d-%d %d+1
+		io recv 16 20.24 %d-%d %d+1`)+`
+		off 20.20 4022-4034-4040 by=20.23 call=7`)
+	sameRows(t, boundaries(t, tl, "warm-0001", "encoder"), `ready=3028..3030@3030 start=3028..3100@3034 finish=3028..4071@4041`)
 }

@@ -130,19 +130,23 @@ func (x *process) workers(loop uint32, not []uint32) (out []uint32, courier uint
 		}
 	}
 	slices.Sort(out)
-	mute := func(tid uint32) bool { return x.helps(tid, loop, courier, score[tid]) }
-	if givers := slices.DeleteFunc(slices.Clone(out), mute); len(givers) > 0 {
-		out = givers
+	// What gives next to nothing back while others do helps the loop itself (a pool for parallel
+	// copies).
+	for _, locks := range [...]bool{false, courier != 0} {
+		helps := func(tid uint32) bool { return x.helps(tid, loop, courier, score[tid], locks) }
+		if givers := slices.DeleteFunc(slices.Clone(out), helps); len(givers) > 0 {
+			return givers, courier
+		}
 	}
 	return out, courier
 }
 
 // helps reports that a thread gives next to nothing back for what it gets, so that, where others do,
-// it helps the loop itself (a pool for parallel copies). Beside a courier it need not tell the loop
-// anything, but it waits for the lock that the loop uses.
-func (x *process) helps(tid, loop, courier uint32, got int) bool {
+// it helps the loop itself. Beside a courier none need tell the loop anything; with locks, waiting for
+// one that the loop uses counts, too.
+func (x *process) helps(tid, loop, courier uint32, got int, locks bool) bool {
 	n := x.gaveBack(tid, loop) + x.gaveBack(tid, courier)
-	if w := x.roles.wakes[[2]uint32{loop, tid}]; courier != 0 && w != nil {
+	if w := x.roles.wakes[[2]uint32{loop, tid}]; locks && w != nil {
 		n += w.lock
 	}
 	return n*10 < got
@@ -207,7 +211,7 @@ func (x *process) onlyVoice(loop uint32, around map[uint32]int) (voice uint32) {
 		if x.signalled(tid, loop)*10 > n {
 			return 0
 		}
-		worker = worker || !x.helps(tid, loop, voice, around[tid]) && x.thread(voice).workNS*10 <= x.thread(tid).workNS
+		worker = worker || !x.helps(tid, loop, voice, around[tid], true) && x.thread(voice).workNS*10 <= x.thread(tid).workNS
 	}
 	if !worker {
 		return 0

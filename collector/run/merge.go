@@ -122,7 +122,8 @@ func (r *Run) replayTables(re *replay) error {
 		if t == nil {
 			return m.complete(r.Meta.Spool.Records)
 		}
-		for t.live && t.seq < until {
+		// Once at least: two tables may claim the same number, and pass tells.
+		for again := true; again; again = t.live && t.seq < until {
 			if err := m.pass(t); err != nil {
 				return err
 			}

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/stageline/stageline/collector/run"
@@ -162,6 +164,44 @@ func TestTextIsNarrowAndPlain(t *testing.T) {
 		}
 		if strings.ContainsRune(line, 0x1b) {
 			t.Errorf("escape sequence in %q", line)
+		}
+	}
+}
+
+// Whatever a run holds in its texts, the report has no control character but its own ends of lines, and
+// no line that a name made up.
+func TestTextOfHostileRunIsPlain(t *testing.T) {
+	const evil = "\x1b[2J\u009b1m\u202e\nVERDICT  none\r"
+	r := sample()
+	r.Result.Loss = append(r.Result.Loss, correlate.LossEntry{Severity: evil, Reason: evil, What: evil, Meaning: evil})
+	r.Meta.RunID, r.Meta.Host.Name = evil, evil
+	for i := range r.Summary.Edges {
+		r.Summary.Edges[i].Transport, r.Summary.Edges[i].Path = evil, evil
+	}
+	r.Verdict.Where, r.Verdict.Reason = evil, evil
+	out := string(text(t, r, true))
+	if n := strings.Count(out, "\nVERDICT"); n != 1 {
+		t.Errorf("%d verdicts", n)
+	}
+	if i := strings.IndexFunc(out, func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }); i >= 0 {
+		t.Errorf("not plain: %q", out[max(0, i-30):min(len(out), i+30)])
+	}
+}
+
+// A rune that comes in parts is one, and what is none does not pass.
+func TestPlainTakesAnyParts(t *testing.T) {
+	const in, want = "a→b\x1b[31m\u009b\t世\n\xff\xe4z", "a→b?[31m?\t世\n??z"
+	for size := 1; size <= len(in); size++ {
+		var b strings.Builder
+		w := Plain(&b)
+		for rest := in; rest != ""; rest = rest[min(size, len(rest)):] {
+			part := rest[:min(size, len(rest))]
+			if n, err := io.WriteString(w, part); n != len(part) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		if b.String() != want {
+			t.Errorf("by %d bytes: %q, want %q", size, b.String(), want)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/stageline/stageline/correlate/stat"
@@ -17,7 +16,13 @@ type table struct {
 	rows [][]string
 }
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+// add appends a row. A cell is one line, whatever name is in it.
+func (t *table) add(cells ...string) {
+	for i := range cells {
+		cells[i] = printable(cells[i])
+	}
+	t.rows = append(t.rows, cells)
+}
 
 func (t *table) write(w io.Writer) {
 	var width []int
@@ -91,16 +96,3 @@ func percent(part, whole int) string {
 	}
 	return fmt.Sprintf("%.1f %%", p)
 }
-
-// Printable replaces what could disturb or deceive a terminal (controls, escape sequences, marks that
-// turn the direction of writing); names come from foreign processes.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
-func printable(s string) string { return Printable(s) }

@@ -23,7 +23,7 @@ type TextOptions struct {
 // Text writes the report for people: the loss ledger first when it is not empty, then verdict,
 // stages, their load, hand-offs, joins, requests, what is not covered, notes, and what the words mean.
 func Text(w io.Writer, r *Report, o TextOptions) error {
-	b := bufio.NewWriter(w)
+	b := bufio.NewWriter(Plain(w))
 	textHead(b, r)
 	textLoss(b, r.Result.Loss)
 	textVerdict(b, &r.Verdict)

@@ -6,11 +6,12 @@ import (
 	"io"
 
 	"github.com/stageline/stageline/correlate/stat"
+	"github.com/stageline/stageline/export"
 )
 
 // accuracyText prints a comparison for people.
 func accuracyText(out io.Writer, a *Accuracy) error {
-	w := bufio.NewWriter(out)
+	w := bufio.NewWriter(export.Plain(out))
 	c, f := &a.Counts, &a.Figures
 	fmt.Fprintf(w, "ACCURACY  run %s against %s: %d requests (%d missed), %d visits (%d missed, %d invented)\n",
 		a.RunID, a.Source, c.Requests, c.RequestsMissed, c.Visits, c.VisitsMissed, c.VisitsInvented)

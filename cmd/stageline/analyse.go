@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/stageline/stageline/collector/run"
@@ -84,11 +85,13 @@ func writeFile(path string, stdout io.Writer, write func(io.Writer) error) error
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
 		return writeThrough(path, write)
 	}
-	tmp := path + ".partial"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	// A new file of a name that nobody can foresee: where others may write too, as in /tmp, one of a
+	// fixed name could be a link to something else.
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.partial")
 	if err != nil {
 		return fmt.Errorf("create result: %w", err)
 	}
+	tmp := f.Name()
 	partial.set(tmp)
 	defer partial.set("")
 	if err := errors.Join(write(f), f.Close()); err != nil {

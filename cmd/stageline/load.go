@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/stageline/stageline/collector/run"
+	"github.com/stageline/stageline/export"
 	"github.com/stageline/stageline/loadgen"
 	"github.com/stageline/stageline/loadgen/mock"
 )
@@ -272,7 +273,7 @@ func (o *loadOptions) print(w io.Writer, sum *loadgen.Summary) error {
 	case o.asCSV:
 		return sum.CSV(w)
 	case !o.asJSON:
-		return sum.Text(w)
+		return sum.Text(export.Plain(w))
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/stageline/stageline/collector/run"
+	"github.com/stageline/stageline/export"
 )
 
 // command is one subcommand. Its run prints results to stdout and returns what went wrong; main
@@ -97,7 +98,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 		signal.Reset(syscall.SIGPIPE)
 		_ = syscall.Kill(os.Getpid(), syscall.SIGPIPE) // quietly, as any program in a pipe
 	}
-	fmt.Fprintf(stderr, "stageline %s: %v\n", c.name, err)
+	fmt.Fprintf(stderr, "stageline %s: %s\n", c.name, export.Lines(err.Error())) // it may hold names of others
 	return exitCode(err)
 }
 

@@ -151,8 +151,8 @@ func TestReportOfEmptyRunIsInconclusive(t *testing.T) {
 	if code != 0 || out != "" || err != nil || !bytes.Contains(b, []byte("VERDICT  inconclusive")) {
 		t.Fatalf("exit %d, stdout %q, file %q, %v", code, out, b, err)
 	}
-	if _, err := os.Stat(file + ".partial"); !errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("partial file left behind: %v", err)
+	if all, err := os.ReadDir(filepath.Dir(file)); err != nil || len(all) != 1 {
+		t.Fatalf("left behind beside the result: %v, %v", all, err)
 	}
 }
 
@@ -202,5 +202,32 @@ func TestWriteFile(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(dir + "*.partial"); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// Where others may write, links that they put at the names of a result lead nowhere: the result takes
+// the place of the link.
+func TestWriteFileFollowsNoLink(t *testing.T) {
+	dir := t.TempDir()
+	other, result := filepath.Join(dir, "other"), filepath.Join(dir, "report.json")
+	if err := os.WriteFile(other, []byte("kept"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range []string{result, result + ".partial"} {
+		if err := os.Symlink(other, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := writeFile(result, nil, func(w io.Writer) error {
+		_, err := io.WriteString(w, "result")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	kept, _ := os.ReadFile(other)
+	got, _ := os.ReadFile(result)
+	st, err := os.Lstat(result)
+	if string(kept) != "kept" || string(got) != "result" || err != nil || st.Mode() != 0o600 {
+		t.Errorf("behind the links %q, the result %q of mode %v: %v", kept, got, st.Mode(), err)
 	}
 }

@@ -6,10 +6,11 @@ import (
 	"io"
 
 	"github.com/stageline/stageline/correlate/stat"
+	"github.com/stageline/stageline/export"
 )
 
 func (c *Comparison) text(out io.Writer) error {
-	w := bufio.NewWriter(out)
+	w := bufio.NewWriter(export.Plain(out))
 	fmt.Fprintf(w, "%s, observed by nothing, median (95 %% interval), n = loads\n", c.Load)
 	for _, f := range c.Bare {
 		fmt.Fprintf(w, "  %-44s  %-28s  %s\n", f.What, interval(f.Interval, 2), f.Unit)

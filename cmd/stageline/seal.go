@@ -43,7 +43,7 @@ func runSeal(_ context.Context, args []string, stdout, _ io.Writer) error {
 		how = "the recorder was killed"
 	}
 	_, err = fmt.Fprintf(stdout, "sealed run %s: %d files, %d bytes, records as %s; %s; %d bytes of records and %d of requests were torn and cut\n",
-		r.RunID, r.Files, r.Bytes, r.Kernel, how, r.Spool.TornBytes, r.Spool.TornRequestBytes)
+		export.Printable(r.RunID), r.Files, r.Bytes, r.Kernel, how, r.Spool.TornBytes, r.Spool.TornRequestBytes)
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,20 +93,19 @@ func startRecording(ctx context.Context, pids []uint32, dir string) (*observer, 
 // start returns once the process has attached: when ready was heard, or, if silent ones count, when
 // it is still there after so long. The process leads a group of its own, which is what is stopped.
 func (o *observer) start(ctx context.Context, ready *heard, limit time.Duration, silent bool) error {
-	o.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// Where this process is killed, the one that it started is asked to end.
+	o.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGINT}
 	o.cmd.WaitDelay = stopGrace // for children that stay behind and hold its output open
-	if err := o.cmd.Start(); err != nil {
+	if err := o.launch(); err != nil {
 		return fmt.Errorf("start %s: %w", o.name, err)
 	}
-	o.ended = make(chan error, 1)
-	go func() { o.ended <- o.cmd.Wait() }()
 	select {
 	case <-ready.mark:
 		o.said = true
 		return nil
 	case err := <-o.ended:
 		o.ended <- err
-		return fmt.Errorf("%s ended before the load: %s%s: %s", o.name, o.cmd.ProcessState, o.sweep(), o.tells)
+		return o.endedEarly("before")
 	case <-ctx.Done():
 		return errors.Join(context.Cause(ctx), o.stop())
 	case <-time.After(limit):
@@ -114,6 +114,22 @@ func (o *observer) start(ctx context.Context, ready *heard, limit time.Duration,
 		return nil
 	}
 	return errors.Join(fmt.Errorf("%s has not attached within %v: %s", o.name, limit, o.tells), o.stop())
+}
+
+// launch starts the process and waits for its end in a thread that lives as long: the kernel takes the
+// end of the thread that started a process for the death of its parent.
+func (o *observer) launch() error {
+	o.ended = make(chan error, 1)
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends here
+		err := o.cmd.Start()
+		started <- err
+		if err == nil {
+			o.ended <- o.cmd.Wait()
+		}
+	}()
+	return <-started
 }
 
 // cpu is the CPU time in ns that its processes have used, those that are still there; unknown when the
@@ -134,7 +150,7 @@ func (o *observer) stop() error {
 	var err error
 	select {
 	case <-o.ended:
-		err = fmt.Errorf("%s ended during the load: %s%s: %s", o.name, o.cmd.ProcessState, o.sweep(), o.tells)
+		err = o.endedEarly("during")
 	default:
 		err = o.interrupt()
 	}
@@ -142,6 +158,15 @@ func (o *observer) stop() error {
 		o.total = int64(s.UserTime() + s.SystemTime())
 	}
 	return err
+}
+
+// endedEarly says how the process ended, and what it had to say.
+func (o *observer) endedEarly(when string) error {
+	said := o.tells.String()
+	if said == "" {
+		said = "it said nothing"
+	}
+	return fmt.Errorf("%s ended %s the load: %s%s: %s", o.name, when, o.cmd.ProcessState, o.sweep(), said)
 }
 
 // sweep kills what a process that has ended left in its group, which would observe the next loads as

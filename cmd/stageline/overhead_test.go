@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/stageline/stageline/collector/run"
 	"github.com/stageline/stageline/loadgen"
+	"golang.org/x/sys/unix"
 )
 
 var threeArms = []arm{{name: armBare}, {name: armAgain}, {name: armRecorder, records: true, observe: unobserved}}
@@ -169,8 +171,10 @@ func answering(t *testing.T) (o *overheadOptions, broken *atomic.Bool) {
 // A tool that cannot attach, or ends too soon, is left out with its own words; the others go on.
 func TestToolsThatFail(t *testing.T) {
 	o, _ := answering(t)
+	early := filepath.Join(t.TempDir(), "pid")
 	var err error
-	o.tools, err = parseTools([]string{"silent=exec sleep 60", "busy=echo on; while :; do :; done", "lost=echo no such process {{pids}} >&2; exit 3", "short=echo on; echo gone >&2; exit 4",
+	o.tools, err = parseTools([]string{"early=sleep 60 >/dev/null 2>&1 & echo $! >" + early + "; exit 3",
+		"silent=exec sleep 60", "busy=echo on; while :; do :; done", "lost=echo no such process {{pids}} >&2; exit 3", "short=echo on; echo gone >&2; exit 4",
 		"behind=sleep 60 >/dev/null 2>&1 & echo on; exit 0"})
 	if err != nil {
 		t.Fatal(err)
@@ -180,11 +184,14 @@ func TestToolsThatFail(t *testing.T) {
 	if err != nil || len(blocks) != 2 {
 		t.Fatalf("%d blocks: %v", len(blocks), err)
 	}
-	if len(failed) != 3 || !strings.Contains(failed["behind"], "left processes behind") || !strings.Contains(failed["lost"], fmt.Sprint("no such process ", os.Getpid())) || !strings.Contains(failed["short"], "exit status 4: gone") {
+	if pid, err := os.ReadFile(early); err != nil || !gone(strings.TrimSpace(string(pid))) {
+		t.Errorf("what a tool left behind that never attached goes on: %s, %v", pid, err)
+	}
+	if len(failed) != 4 || !strings.Contains(failed["early"], "left processes behind") || !strings.Contains(failed["behind"], "left processes behind") || !strings.Contains(failed["lost"], fmt.Sprint("no such process ", os.Getpid())) || !strings.Contains(failed["short"], "exit status 4: gone") {
 		t.Errorf("what failed, and why: %v", failed)
 	}
 	for _, b := range blocks {
-		if len(b) != 4 || b.of("lost") != nil || b.of("short") != nil || b.of("behind") != nil {
+		if len(b) != 4 || b.of("lost") != nil || b.of("short") != nil || b.of("early") != nil || b.of("behind") != nil {
 			t.Fatalf("block of %d loads, want those of nothing, nothing again, silent and busy", len(b))
 		}
 		silent, busy := b.of("silent"), b.of("busy")
@@ -200,6 +207,51 @@ func TestToolsThatFail(t *testing.T) {
 		if known := a.Ratios[0].At.Known(); known == (a.Failed != "") {
 			t.Errorf("%s: ratio %v, failed %q", a.Name, a.Ratios[0].At, a.Failed)
 		}
+	}
+}
+
+// gone: the process runs no more, even if nobody has asked how it ended.
+func gone(pid string) bool {
+	b, err := os.ReadFile("/proc/" + pid + "/stat")
+	return errors.Is(err, os.ErrNotExist) || err == nil && strings.Contains(string(b), ") Z ")
+}
+
+func init() { liveRoles["observing"] = beObserving }
+
+// beObserving starts a tool as a load's observer, prints the tool's PID and goes on.
+func beObserving() {
+	o, err := startTool(context.Background(), tool{"idle", "echo on; exec sleep 60"}, nil, time.Minute)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(o.cmd.Process.Pid)
+	endWithInput()
+}
+
+// Killed, the comparison takes with it what observes the engine; it goes on as long as the comparison.
+func TestKilledOverheadLeavesNoObserver(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), liveRole+"=observing")
+	_, out := startPiped(t, cmd)
+	var pid int
+	if _, err := fmt.Fscan(out, &pid); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	ended := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(ended, 50); n != 0 || err != nil {
+		t.Fatalf("the tool has ended by itself: %d, %v", n, err)
+	}
+	cmd.Process.Kill()
+	_ = cmd.Wait()
+	if n, err := unix.Poll(ended, int(liveLimit.Milliseconds()/4)); n != 1 || err != nil {
+		t.Errorf("process %d outlives it by %v", pid, liveLimit/4)
+		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	}
 }
 

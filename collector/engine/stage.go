@@ -35,7 +35,7 @@ func StageWith(p ProcView, overrides []Override) (name, rule, engine string) {
 		}
 	}
 	if name, rule = f.Stage(&p); name != "" {
-		return name, rule, f.Name
+		return clean(name), rule, f.Name // a process may write anything into its title
 	}
 	for _, n := range []func(*ProcView) (string, string){boundStage, argumentStage, titled} {
 		if name, rule = n(&p); name != "" {

@@ -184,7 +184,7 @@ func TestToolsThatFail(t *testing.T) {
 	if err != nil || len(blocks) != 2 {
 		t.Fatalf("%d blocks: %v", len(blocks), err)
 	}
-	if pid, err := os.ReadFile(early); err != nil || !gone(strings.TrimSpace(string(pid))) {
+	if pid, err := os.ReadFile(early); err != nil || !hasEnded(strings.TrimSpace(string(pid))) {
 		t.Errorf("what a tool left behind that never attached goes on: %s, %v", pid, err)
 	}
 	if len(failed) != 4 || !strings.Contains(failed["early"], "left processes behind") || !strings.Contains(failed["behind"], "left processes behind") || !strings.Contains(failed["lost"], fmt.Sprint("no such process ", os.Getpid())) || !strings.Contains(failed["short"], "exit status 4: gone") {
@@ -210,8 +210,8 @@ func TestToolsThatFail(t *testing.T) {
 	}
 }
 
-// gone: the process runs no more, even if nobody has asked how it ended.
-func gone(pid string) bool {
+// hasEnded: the process runs no more, even if nobody has asked how it ended.
+func hasEnded(pid string) bool {
 	b, err := os.ReadFile("/proc/" + pid + "/stat")
 	return errors.Is(err, os.ErrNotExist) || err == nil && strings.Contains(string(b), ") Z ")
 }

@@ -14,6 +14,7 @@ cd "$(dirname "$0")/.."
 out=$PWD/out/kernels
 limit=${KERNEL_LIMIT:-1200}
 n=30 c=2 seed=1 mid=12 # requests, at once, seed, seconds recorded of a pipeline at work
+back=7                 # seconds that the wall clock is set back by while the pipeline at work is recorded
 ring=53                # messages through rings in shared memory; a prime, so that no lap gives it by chance
 
 skipped() { # WHAT REASON
@@ -74,7 +75,7 @@ boot() {
 	image=$(find "$dir/package/boot" -name 'vmlinuz-*')
 	timeout "$limit" qemu-system-x86_64 -accel tcg,thread=single -cpu max -smp 2 -m 1536 -nodefaults -no-reboot -display none \
 		-kernel "$image" -initrd "$out/initrd.gz" -serial "file:$dir/console.log" -serial "file:$dir/result.tgz" \
-		-append "console=ttyS0 quiet panic=-1 no_timer_check sl_n=$n sl_c=$c sl_seed=$seed sl_mid=$mid sl_ring=$ring" </dev/null &
+		-append "console=ttyS0 quiet panic=-1 no_timer_check sl_n=$n sl_c=$c sl_seed=$seed sl_mid=$mid sl_back=$back sl_ring=$ring" </dev/null &
 	trap "kill $!" TERM
 	wait $! || echo "the machine ended with exit code $?; 124: not done within $limit s" >>"$dir/console.log"
 	rm -r "$dir/package"

@@ -12,7 +12,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
+
+	"github.com/stageline/stageline/bpf"
 )
 
 // Finding is one row of `stageline doctor`.
@@ -50,12 +51,9 @@ func (f *findings) try(name string, required bool, do func() error, detail, fix 
 
 // Doctor tries everything recording needs or can use on this host, by doing it.
 func Doctor() []Finding {
-	var u unix.Utsname
-	_ = unix.Uname(&u)
-	release := unix.ByteSliceToString(u.Release[:])
 	priv := readPrivileges()
 	var f findings
-	f.add("kernel", true, kernelFloor(release), release, "use Linux 5.15 or newer")
+	f.add("kernel", false, older(priv.release), priv.release, fixKernel+", or rely on the rows below: no older one is tested")
 	_, err := os.Stat(typesPath)
 	f.add("type information (BTF)", true, err, typesPath, "use a kernel built with CONFIG_DEBUG_INFO_BTF; in a container, mount /sys")
 	f.add("lockdown", true, lockedDown(&priv), "off, or integrity", fixLockdown)
@@ -85,6 +83,7 @@ func (f *findings) hooks() {
 	for _, h := range []string{"sys_enter", "sys_exit", "sched_switch", "sched_waking", "sched_process_fork", "sched_process_exec", "sched_process_exit", "task_rename", "inet_sock_set_state"} {
 		f.try("hook "+h, true, func() error { return tryHook(rawHook(h)) }, "tp_btf", "use a kernel with this tracepoint")
 	}
+	f.try("kernel programs", true, tryPrograms, "all of them load", fixKernel)
 	f.try("hook sk_data_ready", false, func() error { return tryHook(rawHook("sk_data_ready")) }, "tp_btf; tells when data became readable", "Linux 6.3 or newer has it; without it that time is unknown")
 	f.add("queued bytes of unix sockets", false, haveField("unix_sock", "inq_len"), "unix_sock.inq_len; aligns channels that were open before attach", "Linux 6.17 or newer has it; elsewhere the buffers of a queue are added up, 16 at most")
 	f.try("uprobes", false, func() error { return tryUprobe(ownProgram, false) }, "for CUDA calls and user spans", "needs CONFIG_UPROBES")
@@ -139,15 +138,25 @@ func oneLine(err error) string {
 	return s
 }
 
-func kernelFloor(release string) error {
-	var major, minor int
-	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		return fmt.Errorf("kernel release %q cannot be read", release)
+// tryPrograms loads all of them, with the least memory, and runs none.
+func tryPrograms() error {
+	spec, err := bpf.LoadStageline()
+	if err != nil {
+		return fmt.Errorf("read the kernel programs: %w", err)
 	}
-	if major < 5 || (major == 5 && minor < 15) {
-		return fmt.Errorf("kernel %s is older than 5.15", release)
+	if err := configure(spec, Options{RingBytes: uint32(os.Getpagesize())}); err != nil {
+		return err
 	}
-	return nil
+	var p Programs
+	err = p.load(spec, Options{})
+	var u *Unsupported
+	if errors.As(err, &u) {
+		return u.Err // the rest of its words are the row's
+	}
+	if err != nil {
+		return err
+	}
+	return p.Close()
 }
 
 func rawHook(name string) *ebpf.ProgramSpec {

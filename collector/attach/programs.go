@@ -96,7 +96,7 @@ func Check() error {
 const typesPath = "/sys/kernel/btf/vmlinux"
 
 func noTypes(err error) error {
-	return &Unsupported{What: "this kernel has no type information (BTF)", Fix: "use a kernel built with CONFIG_DEBUG_INFO_BTF, 5.15 or newer; in a container, mount /sys", Err: err}
+	return &Unsupported{What: "this kernel has no type information (BTF)", Fix: "use a kernel built with CONFIG_DEBUG_INFO_BTF; in a container, mount /sys", Err: err}
 }
 
 // Load loads and attaches the programs. No process is a target yet.

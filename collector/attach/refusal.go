@@ -19,6 +19,7 @@ type privileges struct {
 	lockdown      string // none, integrity, confidentiality; "" unknown
 	userNamespace bool   // capabilities count in a user namespace only
 	pidNamespace  bool   // PIDs are not those of the kernel programs
+	release       string // of the kernel
 }
 
 // The inode of the first PID namespace is fixed in the kernel (PROC_PID_INIT_INO), as is the map of
@@ -40,10 +41,26 @@ const (
 	fixLockdown  = "boot without lockdown=confidentiality; integrity is enough"
 	fixUserNS    = "run as root of the host, outside of rootless containers"
 	fixPIDNS     = "run on the host, or start the container with --pid=host"
+	fixKernel    = "use Linux 6.1 or newer"
 )
 
+// older says that a kernel is older than any that recording is tested on. That forbids nothing:
+// distributions bring parts of newer kernels into theirs.
+func older(release string) error {
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		return fmt.Errorf("kernel release %q cannot be read", release)
+	}
+	if major < 6 || (major == 6 && minor < 1) {
+		return fmt.Errorf("kernel %s is older than 6.1", release)
+	}
+	return nil
+}
+
 func readPrivileges() privileges {
-	var p privileges
+	var u unix.Utsname
+	_ = unix.Uname(&u)
+	p := privileges{release: unix.ByteSliceToString(u.Release[:])}
 	if b, err := os.ReadFile("/proc/self/status"); err == nil {
 		p.caps = effectiveCaps(string(b))
 	}
@@ -116,10 +133,12 @@ func (p *privileges) refusal(act string, err error) *Unsupported {
 		return &Unsupported{What: fmt.Sprintf("no permission to %s: %s missing", act, strings.Join(lacking, " and ")), Fix: fixSudo, Err: unix.EPERM}
 	case forbidden(err):
 		return &Unsupported{What: "no permission to " + act + " although the capabilities are there", Fix: fixContainer, Err: unix.EPERM}
+	case older(p.release) != nil:
+		return &Unsupported{What: fmt.Sprintf("%v and cannot %s", older(p.release), act), Fix: fixKernel, Err: err}
 	case isRejected(err):
 		return &Unsupported{What: "this kernel rejects a program", Fix: "report the kernel version and this text", Err: err}
 	}
-	return &Unsupported{What: "this kernel cannot " + act, Fix: "use Linux 5.15 or newer with CONFIG_DEBUG_INFO_BTF; run stageline doctor", Err: err}
+	return &Unsupported{What: "this kernel cannot " + act, Fix: fixKernel + " with CONFIG_DEBUG_INFO_BTF; run stageline doctor", Err: err}
 }
 
 // Place refuses to record from where PIDs or memory are out of reach, whatever is recorded.

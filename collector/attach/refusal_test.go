@@ -33,9 +33,15 @@ func TestRefusalText(t *testing.T) {
 		{"lockdown, refused", privileges{lockdown: "confidentiality"}, eperm, []string{"locked down (confidentiality)"}},
 		{"verifier", privileges{caps: allCaps}, rejected, []string{"rejects a program", "bpf_probe_read_kernel"}},
 		{"verifier says EACCES", privileges{caps: allCaps}, unreadable, []string{"rejects a program", "invalid mem access"}},
-		{"no such call", privileges{caps: allCaps}, unix.ENOSYS, []string{"this kernel cannot load", "5.15"}},
-		{"not supported", privileges{caps: allCaps}, ebpf.ErrNotSupported, []string{"this kernel cannot load", "5.15"}},
+		{"no such call", privileges{caps: allCaps}, unix.ENOSYS, []string{"this kernel cannot load", "6.1"}},
+		{"too old", privileges{caps: allCaps, release: "5.10.0-46-cloud-amd64"}, unix.E2BIG, []string{"kernel 5.10.0-46-cloud-amd64 is older than 6.1 and cannot load", "use Linux 6.1 or newer"}},
+		{"too old, rejected", privileges{caps: allCaps, release: "5.4.0"}, rejected, []string{"kernel 5.4.0 is older than 6.1", "bpf_probe_read_kernel"}},
+		{"old, not root", privileges{release: "5.10.0"}, eperm, []string{"CAP_BPF and CAP_PERFMON missing"}},
+		{"not supported", privileges{caps: allCaps}, ebpf.ErrNotSupported, []string{"this kernel cannot load", "6.1"}},
 	} {
+		if c.p.release == "" {
+			c.p.release = "6.1.0"
+		}
 		u := c.p.refusal("load eBPF programs", c.err)
 		for _, want := range c.want {
 			if !strings.Contains(u.Error(), want) {

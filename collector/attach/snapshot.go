@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,9 +45,10 @@ var errKernelThread = errors.New("it is a thread of the kernel, which makes no s
 
 // Held is what the descriptors of a process say beside its sockets.
 type Held struct {
-	IOUring    bool // it can send and receive without a system call
-	Replaced   bool // the file of its program is gone, or is another one now
-	Unreadable bool // they may not be looked at: bound sockets and this are unknown
+	IOUring    bool     // it can send and receive without a system call
+	Replaced   bool     // the file of its program is gone, or is another one now
+	Stale      []string // libraries that it runs of which the same is true
+	Unreadable bool     // they may not be looked at: bound sockets and this are unknown
 }
 
 // Describe reads what /proc says of a process: identity, command, and the sockets it has bound.
@@ -313,6 +316,18 @@ func Mappings(pid uint32) []Mapping {
 			return
 		}
 		out = append(out, Mapping{Addr: addr, Size: end - addr, Offset: off, Inode: ino, Dev: uint32(major)<<20 | uint32(minor), Name: f[5][strings.LastIndexAny(f[5], "/:")+1:]})
+	})
+	return out
+}
+
+// stale lists the libraries that a process runs from files that were removed or replaced.
+func stale(pid uint32) []string {
+	var out []string
+	eachLine(procDir(pid)+"/maps", func(f []string) {
+		// addr-addr perms offset dev inode path (deleted); code that was never a library is no .so.
+		if len(f) == 7 && strings.Contains(f[1], "x") && f[6] == "(deleted)" && strings.Contains(path.Base(f[5]), ".so") && !slices.Contains(out, f[5]) {
+			out = append(out, f[5])
+		}
 	})
 	return out
 }

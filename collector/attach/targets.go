@@ -74,6 +74,7 @@ func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes [
 			notes = append(notes, Noted{pid, run.Note{AtNS: run.Mono(), Level: "warn", Code: "process-gone", Text: fmt.Sprintf("process %d ended while probes were attached", pid)}})
 			continue
 		}
+		held.Stale = stale(pid)
 		for _, n := range held.Notes(d) {
 			notes = append(notes, Noted{pid, n})
 		}
@@ -101,6 +102,9 @@ func (h Held) Notes(p *run.Proc) []run.Note {
 	}
 	if h.Replaced {
 		out = append(out, run.Note{AtNS: run.Mono(), Level: "info", Code: "program-replaced", Text: fmt.Sprintf("the file of the program of process %d, %s, was removed or replaced since it started: versions read from disk are not its own", p.TGID, p.Exe)})
+	}
+	if n := len(h.Stale); n > 0 {
+		out = append(out, run.Note{AtNS: run.Mono(), Level: "info", Code: "library-replaced", Text: fmt.Sprintf("the files of %d libraries that process %d (%s) runs, such as %s, were removed or replaced since it loaded them: versions read from disk are not its own", n, p.TGID, p.Comm, h.Stale[0])})
 	}
 	if h.Unreadable {
 		out = append(out, run.Note{AtNS: run.Mono(), Level: "warn", Code: "details-unreadable", Text: fmt.Sprintf("the descriptors and mappings of process %d (%s) may not be read: the sockets it has bound and its segments are unknown, and its stage may go without a name; run with sudo, or grant CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH", p.TGID, p.Comm)})

@@ -98,14 +98,22 @@ func TestCanRecord(t *testing.T) {
 			t.Errorf("%+v: %v, want %v", c.rows, got, c.want)
 		}
 	}
-	for _, release := range []string{"5.14.21", "4.19.0-25-amd64"} {
-		if kernelFloor(release) == nil {
+	for _, release := range []string{"6.0.19", "5.14.21", "4.19.0-25-amd64", "none"} {
+		if older(release) == nil {
 			t.Errorf("kernel %s is taken for new enough", release)
 		}
 	}
-	for _, release := range []string{"5.15.0-1", "6.1.0-40-amd64", "10.0"} {
-		if err := kernelFloor(release); err != nil {
+	for _, release := range []string{"6.1.0-40-amd64", "6.12", "10.0"} {
+		if err := older(release); err != nil {
 			t.Errorf("kernel %s: %v", release, err)
 		}
+	}
+}
+
+// Here, where the tests record, the programs load for the doctor as well.
+func TestDoctorTriesThePrograms(t *testing.T) {
+	needRoot(t)
+	if err := tryPrograms(); err != nil {
+		t.Error(err)
 	}
 }

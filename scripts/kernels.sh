@@ -3,7 +3,8 @@
 # no KVM needed), and judges what was recorded. Exit 0: all right, or skipped for a reason that is
 # printed; 1: something is wrong.
 #
-#   KERNELS="6.1 6.12"    Debian's kernel series to take, the newest of each that apt knows
+#   KERNELS="6.1 6.12"    Debian's kernel series to take, the newest of each that apt knows; by default
+#                         also 5.10, Debian 11's, which is too old: the tool must say so
 #   KERNEL_DEBS="A B"     these packages (linux-image-*.deb) instead; nothing is downloaded
 #   KERNEL_LIMIT=1200     seconds each machine may take; on an idle host it takes about 150
 #
@@ -15,6 +16,7 @@ out=$PWD/out/kernels
 limit=${KERNEL_LIMIT:-1200}
 n=30 c=2 seed=1 mid=12 # requests, at once, seed, seconds recorded of a pipeline at work
 back=7                 # seconds that the wall clock is set back by while the pipeline at work is recorded
+too_old=5.10           # no recording works there
 ring=53                # messages through rings in shared memory; a prime, so that no lap gives it by chance
 
 skipped() { # WHAT REASON
@@ -31,6 +33,19 @@ need() { # COMMAND PACKAGE
 	command -v "$1" >/dev/null || skip "$1 is missing: install it (Debian: apt-get install qemu-system-x86 busybox-static cpio)"
 }
 
+# older_sources has apt look among the security updates of Debian 11 alone, which has kernels that are
+# too old, at the mirror of the host's own; their lists are kept in out/kernels/apt.
+older_sources() {
+	local apt=$out/apt mirror
+	mirror=$(apt-get indextargets --format '$(SITE) $(RELEASE)' | awk '$2 ~ /-security$/ { print $1; exit }')
+	[ -n "$mirror" ] || return 1
+	mkdir -p "$apt"/{none,lists/partial,cache/archives/partial}
+	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror bullseye-security main" >"$apt/sources.list"
+	printf 'Dir::%s "%s";\n' Etc::SourceList "$apt/sources.list" Etc::SourceParts "$apt/none" State::Lists "$apt/lists" Cache "$apt/cache" >"$apt/apt.conf"
+	export APT_CONFIG=$apt/apt.conf
+	timeout 120 apt-get update -q -o APT::Sandbox::User=root >/dev/null 2>&1
+}
+
 # newest SERIES names the newest signed cloud kernel of a series. Debian removes old ones from its
 # archive, so that no version can be named here; the table says which it was.
 newest() {
@@ -39,6 +54,7 @@ newest() {
 
 fetch() { # SERIES: prints the path of its package, or why there is none
 	local name deb
+	[ "$1" != "$too_old" ] || older_sources || { echo "the package sources of Debian 11 cannot be had"; return 1; }
 	name=$(newest "$1")
 	[ -n "$name" ] || { echo "the package sources have no kernel of it: run apt-get update, or set KERNEL_DEBS"; return 1; }
 	deb=$(find "$out/debs" -name "${name}_*.deb" | head -n 1)
@@ -91,7 +107,7 @@ need dpkg-deb
 read -r -a debs <<<"${KERNEL_DEBS:-}"
 if [ ${#debs[@]} = 0 ]; then
 	need apt-cache
-	for series in ${KERNELS:-6.1 6.12}; do
+	for series in ${KERNELS:-$too_old 6.1 6.12}; do
 		if deb=$(fetch "$series"); then
 			debs+=("$deb")
 		else

@@ -2,7 +2,7 @@
 
 Durations are printed, not judged: an emulated machine has none worth judging. What is judged is what
 was recorded: nothing missed, invented or joined wrongly, nothing lost, and no feature missing that the
-kernel should have; and that a moment lies where the program itself says it was.
+kernel should have; that a moment lies where the program itself says it was; and that faults are told.
 """
 
 import argparse
@@ -16,9 +16,20 @@ LACKS = {
     "6.1": {"hook sk_data_ready", "queued bytes of unix sockets", "uprobe multi"},
     "6.12": {"queued bytes of unix sockets"},
 }
+TOO_OLD = {"5.10"}  # series of which the tool must say that they are
+# Faults, made in the machine or there from the start: a row of `stageline doctor` that must be missing
+# then, and what `stageline record` must say.
+REFUSED = {
+    "namespace": ("permission", "this process is in a user namespace", "run as root of the host"),
+    "untyped": ("type information (BTF)", "no type information (BTF)", "use a kernel built with CONFIG_DEBUG_INFO_BTF"),
+    "locked": ("lockdown", "the kernel is locked down (confidentiality)", "boot without lockdown=confidentiality"),
+}
+OLD = ("kernel programs", "is older than 6.1", "use Linux 6.1 or newer")
+MISSING = 3  # exit code: a privilege or kernel feature
 SETTINGS = {"io_uring", "other recorders"}  # rows that are about the host's settings, not its kernel
 UNIX, SEND, RECV = 1, 1, 2  # numbers of run.Transport and run.Dir in `stageline dump`
 LATE_PART = 20  # one in so many watched ends may lack its exact time: on a busy host a trap is held up for longer than it is waited for
+SET_BACK = (7, 8)  # s: the wall clock was set back by 7, to a whole second
 WATCHED = 8  # chunks of 10 of each of two rings, whose flags four debug registers cover
 
 
@@ -42,12 +53,17 @@ class Machine:
 
     def judge(self):
         self.row["boot s"] = read(self.where / "boot_s", "-")
-        if not self.want((self.where / "drain.rc").exists(), "the machine did not come to its end"):
+        old = self.series in TOO_OLD
+        if not self.want((self.where / ("plain-record.rc" if old else "locked-record.rc")).exists(), "the machine did not come to its end"):
             self.wrong.append("console: " + read(self.where / "console.log")[-1500:])
             return
-        for step in ("doctor", "fresh", "mid", "ring", "drain"):
+        if old:
+            self.refused("plain", *OLD)
+            self.row["faults told"] = "too old"
+            return
+        for step in ("plain-doctor", "fresh", "mid", "ring", "drain"):
             self.want(read(self.where / f"{step}.rc") == "0", f"{step}: exit code {read(self.where / f'{step}.rc')}: {read(self.where / f'{step}.err')[-800:]}")
-        for part in (self.features, self.fresh, self.midstream, self.ring):
+        for part in (self.features, self.fresh, self.midstream, self.clock, self.ring):
             try:
                 part()
             except subprocess.CalledProcessError as e:
@@ -59,9 +75,23 @@ class Machine:
         self.row["drain tests"] = f"{passed} ok"
         self.want(passed > 0, "no test of the drain ran")
         self.wrong += [t for t in tests if "--- FAIL" in t or "--- SKIP" in t]
+        told = sum(self.refused(fault, *want) for fault, want in REFUSED.items())
+        self.row["faults told"] = f"{told} of {len(REFUSED)}"
+
+    def refused(self, fault, row, what, remedy):
+        """Both commands end with their exit code, record in one line, and both say what and what to do."""
+        rows = {r["name"]: r for r in json.loads(read(self.where / f"{fault}-doctor.out", "[]"))}
+        got = rows.get(row, {"ok": True, "required": False})
+        said = read(self.where / f"{fault}-record.err")
+        codes = [read(self.where / f"{fault}-{command}.rc") for command in ("doctor", "record")]
+        return all([
+            self.want(codes == [str(MISSING)] * 2, f"{fault}: exit codes of doctor and record {codes}, want {MISSING}"),
+            self.want(got["required"] and not got["ok"] and got.get("fix"), f"{fault}: doctor's row {row} is {got}, want it missing, with a remedy"),
+            self.want(what in said and remedy in said and "\n" not in said, f"{fault}: record says {said!r}, want one line with {what!r} and {remedy!r}"),
+        ])
 
     def features(self):
-        rows = json.loads(read(self.where / "doctor.out", "[]"))
+        rows = json.loads(read(self.where / "plain-doctor.out", "[]"))
         self.want(rows, "doctor printed no row")
         absent = {r["name"]: r for r in rows if not r["ok"] and r["name"] not in SETTINGS}
         required = [n for n, r in absent.items() if r["required"]]
@@ -110,6 +140,34 @@ class Machine:
         found, channels, moved = self.bases(run)
         self.row["mid: unix bases found"] = f"{found} of {channels}, {moved} not 0"
         self.want(channels > 0 and found == channels, f"mid: {found} of {channels} unix channels are aligned by their queue")
+
+    def clock(self):
+        """The wall clock was set back while the pipeline was recorded: that is noted, every time of day
+        is of the clock before, and no duration is negative."""
+        run = self.where / "mid/run"
+        before, after = (float(wall) - float(up) for wall, up in map(str.split, read(self.where / "mid/clock").splitlines()))
+        least, most = SET_BACK
+        self.want(least - 1 <= before - after <= most + 1, f"clock: it was set back by {before - after:.2f} s, says the machine")
+        report = json.loads(self.call("report", "--json", "--accept-inconclusive", run))
+        moved = [float(n["text"].split(" moved by ")[1].split()[0]) for n in report["notes"] if n["code"] == "wall-clock-step"]
+        self.row["mid: wall clock moved by, s"] = ", ".join(map(str, moved)) or "not noted"
+        self.want(len(moved) == 1 and least - 0.1 <= -moved[0] <= most + 0.1, f"clock: noted as moved by {moved} s, want once, back by {least} to {most}")
+        with (run / "events.jsonl").open() as f:
+            offsets = {e["wall_ns"] - e["mono_ns"] for e in map(json.loads, f) if e["wall_ns"] is not None}
+        self.want(len(offsets) == 1, f"clock: times of day lie {len(offsets)} differences from the monotonic ones, want one")
+        self.want(all(abs(o / 1e9 - before) < 2 for o in offsets), f"clock: times of day are not those of the clock before, {before}: {sorted(offsets)[:3]}")
+        back = [what for q in report["requests"] for what in self.backwards(q)]
+        self.want(not back, f"clock: {len(back)} durations are negative: {back[:3]}")
+
+    @staticmethod
+    def backwards(request):
+        """The visits and hops of a request in which something is before what it comes after."""
+        parts = [("arrival", "ready", "start", "finish", "departure"), ("send", "recv")]
+        for names, of in zip(parts, (request["visits"], request["hops"])):
+            for one in of:
+                at = [one[n]["ns"] for n in names if one[n]["ns"] is not None]
+                if at != sorted(at):
+                    yield f"{request['request_id']}: {names}: {at}"
 
     def bases(self, run):
         """Counts the unix streams that were sent on, those whose position at the reader the collector

@@ -19,7 +19,7 @@ check: ## formatting, vet, staticcheck, import rules, and that the generated fil
 test: build venv ## everything, as root on the live kernel
 	scripts/test.sh
 
-test-kernels: ## a small run on Linux 6.1 and 6.12 in QEMU; 2 to 5 minutes, more on a busy host; needs no root
+test-kernels: ## a small run and faults on Linux 6.1 and 6.12 in QEMU; 2 to 5 minutes, more on a busy host; needs no root
 	scripts/kernels.sh
 
 fuzz: ## every fuzzer for FUZZTIME (10m), JOBS (2) at once; exit 1 with the failing input

@@ -3,10 +3,13 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -101,4 +104,49 @@ func TestLiveHostileNames(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+func init() { liveRoles["forbidden"] = beForbidden }
+
+// beForbidden runs a command as a container may: with every capability, and a filter that refuses the
+// call that loads programs.
+func beForbidden() {
+	runtime.LockOSThread()
+	call := uint32(unix.SYS_BPF)
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // number of the call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: call},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if err == nil {
+		err = unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
+	}
+	if err == nil {
+		err = syscall.Exec(os.Args[1], os.Args[1:], nil)
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(exitError)
+}
+
+// Root of a container that may not load programs is told why, and what to do.
+func TestLiveContainerWithoutRights(t *testing.T) {
+	needLive(t)
+	forbidden := func(args ...string) outcome {
+		cmd := exec.Command(os.Args[0], append([]string{built(t, "stageline")}, args...)...)
+		cmd.Env = append(os.Environ(), liveRole+"=forbidden")
+		return finish(t, cmd)
+	}
+	out := filepath.Join(workDir(t), "run")
+	forbidden("record", "-p", fmt.Sprint(startSleeper(t, 0)), "-o", out).want(t, exitMissing, "no permission to load eBPF programs although the capabilities are there", "--privileged --pid=host")
+	if _, err := os.Stat(out); !os.IsNotExist(err) {
+		t.Errorf("a run was left: %v", err)
+	}
+	o := forbidden("doctor")
+	o.want(t, exitMissing)
+	if !strings.Contains(o.stdout, "MISSING  permission") || !strings.Contains(o.stdout, "--privileged") {
+		t.Errorf("doctor says %s", o.stdout)
+	}
 }

@@ -157,7 +157,7 @@ class Machine:
 
     def clock(self):
         """The wall clock was set back while the pipeline was recorded: that is noted, every time of day
-        is of the clock before, and no duration is negative."""
+        is of the clock before, and nothing ends before it begins."""
         run = self.where / "mid/run"
         before, after = (float(wall) - float(up) for wall, up in map(str.split, read(self.where / "mid/clock").splitlines()))
         least, most = SET_BACK
@@ -171,17 +171,17 @@ class Machine:
         self.want(len(offsets) == 1, f"clock: times of day lie {len(offsets)} differences from the monotonic ones, want one")
         self.want(all(abs(o / 1e9 - before) < 2 for o in offsets), f"clock: times of day are not those of the clock before, {before}: {sorted(offsets)[:3]}")
         back = [what for q in report["requests"] for what in self.backwards(q)]
-        self.want(not back, f"clock: {len(back)} durations are negative: {back[:3]}")
+        self.want(not back, f"clock: {len(back)} visits and hops end before they begin: {back[:3]}")
 
     @staticmethod
     def backwards(request):
-        """The visits and hops of a request in which something is before what it comes after."""
-        parts = [("arrival", "ready", "start", "finish", "departure"), ("send", "recv")]
-        for names, of in zip(parts, (request["visits"], request["hops"])):
-            for one in of:
-                at = [one[n]["ns"] for n in names if one[n]["ns"] is not None]
+        """The visits and hops of a request whose end was seen before their begin was. Moments between the
+        two are estimates, which may cross each other."""
+        for ends, parts in ((("arrival", "departure"), request["visits"]), (("send", "recv"), request["hops"])):
+            for part in parts:
+                at = [part[e]["ns"] for e in ends if part[e]["timing"] == "seen"]
                 if at != sorted(at):
-                    yield f"{request['request_id']}: {names}: {at}"
+                    yield f"{request['request_id']}: {ends} at {at}"
 
     def bases(self, run):
         """Counts the unix streams that were sent on, those whose position at the reader the collector

@@ -231,9 +231,7 @@ struct sl_map_val {
 };
 
 struct sl_pids {
-	__u8 target[SL_PID_MAX]; /* by PID */
-	__u8 on;                 /* 0: no program records, whatever the targets are */
-	__u8 pad[7];
+	__u8 target[SL_PID_MAX]; /* by PID: 4 MiB, the most that 5.15 lets an entry of a table have */
 };
 
 struct sl_count {

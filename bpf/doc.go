@@ -46,7 +46,7 @@
 // the Go runtime kept the timer and a system call asked for the counters of losses, which are read now
 // when one has moved (sl_lost).
 //
-// One byte, sl_pids.on, ends the recording for all programs and all targets. It is read for targets
+// One word, sl_on, ends the recording for all programs and all targets. It is read for targets
 // alone, so it costs other processes nothing.
 //
 // Eventfds, pipes and socketpairs that only wake a thread are most of the records. They stay: who

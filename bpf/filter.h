@@ -38,6 +38,9 @@ struct {
 	__type(value, struct sl_pids);
 } sl_target_pids SEC(".maps");
 
+/* 0: no program records, whatever the targets are. */
+__u32 sl_on;
+
 /* Losses by record class and reason: index kind * SL_LOSS_MAX + reason. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -88,15 +91,12 @@ static __always_inline bool is_target(__u32 tgid)
 	__u32 zero = 0;
 	struct sl_pids *p = bpf_map_lookup_elem(&sl_target_pids, &zero);
 
-	return p && p->target[tgid & (SL_PID_MAX - 1)] && p->on; /* read for targets alone: free for others */
+	return p && p->target[tgid & (SL_PID_MAX - 1)] && sl_on; /* read for targets alone: free for others */
 }
 
 static __always_inline bool recording(void)
 {
-	__u32 zero = 0;
-	struct sl_pids *p = bpf_map_lookup_elem(&sl_target_pids, &zero);
-
-	return p && p->on;
+	return sl_on;
 }
 
 static __always_inline void set_target(__u32 tgid, bool on)

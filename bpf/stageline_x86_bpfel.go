@@ -175,8 +175,6 @@ type StagelineSlOffcpu struct {
 type StagelineSlPids struct {
 	_      structs.HostLayout
 	Target [4194304]uint8
-	On     uint8
-	Pad    [7]uint8
 }
 
 type StagelineSlProc struct {
@@ -322,6 +320,7 @@ const (
 	StagelineVarSlEventfdOps     = "sl_eventfd_ops"
 	StagelineVarSlFollow         = "sl_follow"
 	StagelineVarSlLost           = "sl_lost"
+	StagelineVarSlOn             = "sl_on"
 	StagelineVarSlWakeBytes      = "sl_wake_bytes"
 	StagelineVarUnusedDir        = "unused_dir"
 	StagelineVarUnusedEndpoint   = "unused_endpoint"
@@ -423,6 +422,7 @@ type StagelineVariableSpecs struct {
 	SlEventfdOps     *ebpf.VariableSpec `ebpf:"sl_eventfd_ops"`
 	SlFollow         *ebpf.VariableSpec `ebpf:"sl_follow"`
 	SlLost           *ebpf.VariableSpec `ebpf:"sl_lost"`
+	SlOn             *ebpf.VariableSpec `ebpf:"sl_on"`
 	SlWakeBytes      *ebpf.VariableSpec `ebpf:"sl_wake_bytes"`
 	UnusedDir        *ebpf.VariableSpec `ebpf:"unused_dir"`
 	UnusedEndpoint   *ebpf.VariableSpec `ebpf:"unused_endpoint"`
@@ -503,6 +503,7 @@ type StagelineVariables struct {
 	SlEventfdOps     *ebpf.Variable `ebpf:"sl_eventfd_ops"`
 	SlFollow         *ebpf.Variable `ebpf:"sl_follow"`
 	SlLost           *ebpf.Variable `ebpf:"sl_lost"`
+	SlOn             *ebpf.Variable `ebpf:"sl_on"`
 	SlWakeBytes      *ebpf.Variable `ebpf:"sl_wake_bytes"`
 	UnusedDir        *ebpf.Variable `ebpf:"unused_dir"`
 	UnusedEndpoint   *ebpf.Variable `ebpf:"unused_endpoint"`

@@ -131,6 +131,8 @@ func (p *privileges) refusal(act string, err error) *Unsupported {
 		return &Unsupported{What: "no permission to " + act + ": this process is in a user namespace, where capabilities do not count for eBPF", Fix: fixUserNS, Err: unix.EPERM}
 	case forbidden(err) && len(lacking) > 0:
 		return &Unsupported{What: fmt.Sprintf("no permission to %s: %s missing", act, strings.Join(lacking, " and ")), Fix: fixSudo, Err: unix.EPERM}
+	case forbidden(err) && older(p.release) != nil: // before 5.11 a limit on locked memory, too, refuses so
+		return &Unsupported{What: fmt.Sprintf("%v and gives no permission to %s although the capabilities are there", older(p.release), act), Fix: fixKernel + "; there, " + fixContainer, Err: unix.EPERM}
 	case forbidden(err):
 		return &Unsupported{What: "no permission to " + act + " although the capabilities are there", Fix: fixContainer, Err: unix.EPERM}
 	case older(p.release) != nil:

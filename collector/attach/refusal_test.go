@@ -36,6 +36,7 @@ func TestRefusalText(t *testing.T) {
 		{"no such call", privileges{caps: allCaps}, unix.ENOSYS, []string{"this kernel cannot load", "6.1"}},
 		{"too old", privileges{caps: allCaps, release: "5.10.0-46-cloud-amd64"}, unix.E2BIG, []string{"kernel 5.10.0-46-cloud-amd64 is older than 6.1 and cannot load", "use Linux 6.1 or newer"}},
 		{"too old, rejected", privileges{caps: allCaps, release: "5.4.0"}, rejected, []string{"kernel 5.4.0 is older than 6.1", "bpf_probe_read_kernel"}},
+		{"too old, refused", privileges{caps: allCaps, release: "5.10.0"}, eperm, []string{"kernel 5.10.0 is older than 6.1 and gives no permission to load", "use Linux 6.1 or newer", "--privileged"}},
 		{"old, not root", privileges{release: "5.10.0"}, eperm, []string{"CAP_BPF and CAP_PERFMON missing"}},
 		{"not supported", privileges{caps: allCaps}, ebpf.ErrNotSupported, []string{"this kernel cannot load", "6.1"}},
 	} {

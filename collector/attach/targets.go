@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -126,27 +125,25 @@ func (p *Programs) watch(pid, flag uint32) error {
 }
 
 // mark writes one byte of the programs' table, which they write too.
-func (p *Programs) mark(pid uint32, as byte) error { return p.poke(int64(pid), as) }
-
-// record switches all programs on or off, whatever the targets are.
-func (p *Programs) record(on bool) error {
-	as := byte(0)
-	if on {
-		as = 1
-	}
-	if err := p.poke(int64(unsafe.Offsetof(bpf.StagelineSlPids{}.On)), as); err != nil {
-		return fmt.Errorf("switch the kernel programs: %w", err)
-	}
-	return nil
-}
-
-func (p *Programs) poke(at int64, as byte) error {
+func (p *Programs) mark(pid uint32, as byte) error {
 	pids, err := p.Objs.SlTargetPids.Memory()
 	if err != nil {
 		return err
 	}
-	_, err = pids.WriteAt([]byte{as}, at)
+	_, err = pids.WriteAt([]byte{as}, int64(pid))
 	return err
+}
+
+// record switches all programs on or off, whatever the targets are.
+func (p *Programs) record(on bool) error {
+	as := uint32(0)
+	if on {
+		as = 1
+	}
+	if err := p.Objs.SlOn.Set(as); err != nil {
+		return fmt.Errorf("switch the kernel programs: %w", err)
+	}
+	return nil
 }
 
 // unwatch takes a process off the targets that may have exited before it was one: no exit would

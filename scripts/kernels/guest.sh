@@ -48,11 +48,13 @@ keep_loading() {
 	done
 }
 
-# step_back sets the wall clock back under way, and says what it was before and since when (s).
+# step_back sets the wall clock back under way, and says what it was before and after, and for how long
+# at most the machine has been up before and at least after (s).
 step_back() {
-	echo "$(date +%s) $(cut -d' ' -f1 /proc/uptime)"
+	echo "$(cut -d' ' -f1 /proc/uptime) $(date +%s)"
 	date -s "@$(($(date +%s) - sl_back))" >/dev/null || return 1
-	echo "$(date +%s) $(cut -d' ' -f1 /proc/uptime)"
+	wall=$(date +%s)
+	echo "$(cut -d' ' -f1 /proc/uptime) $wall"
 }
 
 # midstream attaches to a pipeline whose channels carry messages already, and hold some: a slow stage

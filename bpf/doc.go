@@ -42,9 +42,9 @@
 //
 // Every 400 ms while less comes than a 64th of the ring in that time, else every 100 ms, and when the
 // programs wake it: when a quarter of the ring is full (sl_wake_bytes), or a process is born. Waking up
-// takes 0.1 ms of CPU with all that a Go program does for it, all memory being cold; it took 0.4 ms while
-// the Go runtime kept the timer and a system call asked for the counters of losses, which are read now
-// when one has moved (sl_lost).
+// takes 0.1 ms of CPU with all that a Go program does for it, all memory being cold; a timer of the Go
+// runtime and a call that asks for the counters of losses make that 0.4 ms, so the kernel keeps the
+// timer, and the counters are read when one has moved (sl_lost).
 //
 // One word, sl_on, ends the recording for all programs and all targets. It is read for targets
 // alone, so it costs other processes nothing.

@@ -118,7 +118,8 @@ static __always_inline void count_loss(__u32 kind, __u32 reason, __u64 bytes)
 	__sync_fetch_and_add(&c->n, 1);
 	__sync_fetch_and_add(&c->bytes, bytes);
 	c->last_ns = bpf_ktime_get_ns();
-	sl_lost = 1; /* after the count: who clears this and then reads misses none */
+	if (!sl_lost) /* one store: sl_on, which every event reads, lies beside it */
+		sl_lost = 1; /* after the count: who clears this and then reads misses none */
 }
 
 /*

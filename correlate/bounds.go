@@ -125,22 +125,6 @@ func (w *window) place(v *Visit, j job) {
 	w.held(&v.Finish, append([]uint32{w.role.loop, w.role.courier}, w.role.compute...)...)
 }
 
-// inOrder keeps what was estimated each on its own from crossing: ready is before start, start before
-// finish, and finish before the loop sends the result. A finish that lies wholly after the send is of
-// another visit's work.
-func (w *window) inOrder(ready, start, finish *interval) {
-	if w.anchor != 0 && finish.lo > w.anchor {
-		*finish = interval{lo: min(start.lo, w.anchor), ns: w.anchor, hi: w.anchor, rule: "output sent"}
-	} else if w.anchor != 0 && finish.hi > w.anchor {
-		finish.hi, finish.ns = w.anchor, min(finish.ns, w.anchor)
-	}
-	start.lo = max(start.lo, min(ready.lo, start.hi))
-	finish.lo = max(finish.lo, min(start.lo, finish.hi))
-	finish.ns = max(finish.ns, finish.lo)
-	start.ns = max(start.lo, min(start.ns, finish.ns))
-	ready.ns = min(ready.ns, max(ready.lo, start.ns))
-}
-
 // passedOn is when the I/O thread told the loop of the last needed input; what delays it afterwards
 // delays nothing here.
 func (w *window) passedOn(ready interval) int64 {

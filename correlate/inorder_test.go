@@ -17,6 +17,7 @@ func TestInOrder(t *testing.T) {
 		{"finish was another's", 35, span(10, 12, 20), span(12, 30, 40), span(40, 50, 60), span(10, 12, 20), span(12, 30, 40),
 			interval{lo: 12, ns: 35, hi: 35, rule: "output sent"}},
 		{"no output seen", 0, span(10, 12, 20), span(12, 30, 40), span(40, 50, 60), span(10, 12, 20), span(12, 30, 40), span(40, 50, 60)},
+		{"start is known to be later than finish", 90, span(10, 12, 20), span(50, 55, 60), span(20, 30, 40), span(10, 12, 20), span(40, 40, 60), span(40, 40, 40)},
 		{"start is estimated after finish", 90, span(10, 45, 48), span(12, 70, 80), span(40, 50, 60), span(10, 45, 48), span(12, 50, 80), span(40, 50, 60)},
 	} {
 		w := window{anchor: c.anchor}

@@ -111,10 +111,7 @@ func (c *costMeter) target(pid uint32, born bool) {
 		return
 	}
 	if _, known := c.first[pid]; known {
-		if !born {
-			return
-		}
-		c.exited(pid) // the record of it was lost
+		return
 	}
 	ns, ok := attach.CPUTime(pid)
 	if !ok {

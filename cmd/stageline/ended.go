@@ -91,22 +91,27 @@ func (r *recorder) forget(pid uint32) {
 	}
 }
 
-// sweep forgets the processes whose exit was not recorded, here and in the kernel's tables.
+// sweep forgets the processes whose exit was not recorded, here and in the kernel's tables: those that
+// were gone at the last sweep already. The ring has been read since, and their exit was not in it.
 func (r *recorder) sweep(now int64) error {
 	if now-r.swept < sweepEvery {
 		return nil
 	}
 	r.swept = now
+	missing := map[uint32]bool{}
 	for pid := range r.procs {
-		if gone(pid) {
-			r.forget(pid)
-		}
+		missing[pid] = gone(pid)
 	}
 	for pid := range r.mapped {
-		if gone(pid) {
+		missing[pid] = gone(pid)
+	}
+	for pid, is := range missing {
+		if is && r.missing[pid] {
 			r.forget(pid)
+			delete(missing, pid)
 		}
 	}
+	r.missing = missing
 	return r.progs.ForgetTargets(gone)
 }
 

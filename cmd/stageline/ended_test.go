@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -41,5 +42,18 @@ func TestCostOfTheEnded(t *testing.T) {
 	c.target(1, true)
 	if o := c.out; o.Targets != 6 || o.TargetsEnded != 6 || o.TargetCPUNS != 0+1+2+3+4+1 || len(c.first)+len(c.last) != 0 {
 		t.Errorf("%d targets, %d ended, %d ns; entries of %d and %d", o.Targets, o.TargetsEnded, o.TargetCPUNS, len(c.first), len(c.last))
+	}
+}
+
+// A child that the first look at its parent finds, and whose birth is then read from the ring, is one
+// target and has not ended.
+func TestCostOfTheFoundTwice(t *testing.T) {
+	c, pid := newCost(), uint32(os.Getpid())
+	c.target(pid, false)
+	from := c.first[pid]
+	c.target(pid, true)
+	c.ending(0)
+	if o := c.out; o.Targets != 1 || o.TargetsEnded != 0 || from == 0 || o.TargetCPUNS >= from {
+		t.Errorf("%d targets, %d ended, %d ns since it had used %d", o.Targets, o.TargetsEnded, o.TargetCPUNS, from)
 	}
 }

@@ -120,7 +120,11 @@ func (r *recorder) add(pid uint32) error {
 	if err != nil {
 		return err
 	}
-	if err := r.watch([]uint32{pid}); err != nil {
+	err = r.watch([]uint32{pid})
+	if r.procs[pid] == nil {
+		r.locks.Free(pid) // it is gone
+	}
+	if err != nil {
 		return fmt.Errorf("record process %d, too: %w", pid, err)
 	}
 	if p := r.procs[pid]; p != nil {

@@ -305,11 +305,12 @@ func TestParseTools(t *testing.T) {
 	}
 }
 
-// The whole command on the live kernel: the recorder, a tool and one that fails, in one block.
+// The whole command on the live kernel: the recorder, a tool and one that fails, in one block. A load is
+// longer than the recorder may go without looking at its ring.
 func TestOverheadLive(t *testing.T) {
 	needLive(t)
 	e := startEngine(t, workDir(t), nil, "--cpu-bound", "--topology", "small")
-	got := stageline(t, "overhead", "-u", e.URL, "-p", e.pids(), "-c", "2", "-n", "4", "--warmup", "2", "--blocks", "1", "--json",
+	got := stageline(t, "overhead", "-u", e.URL, "-p", e.pids(), "-c", "2", "-n", "20", "--warmup", "2", "--blocks", "1", "--json",
 		"--with", "idle=echo on; exec sleep 60", "--with", "lost=exit 3")
 	got.want(t, exitInconclusive, "lost is left out", "fewer than 5 blocks")
 	var c Comparison

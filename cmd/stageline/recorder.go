@@ -46,7 +46,7 @@ type recorder struct {
 	w     *run.Writer
 	d     *drain.Drain
 	procs map[uint32]*run.Proc // described targets that live
-	begun int                  // of them, those at the beginning
+	begun int                  // how many those were when the recording began
 	fresh map[uint32]int64     // followed processes to describe once they have set themselves up
 
 	flushed  int64 // when the run was last flushed
@@ -54,6 +54,7 @@ type recorder struct {
 	asked    int64 // when that was
 	ended    endedTargets
 	swept    int64               // when those were last looked for that ended without a record
+	missing  map[uint32]bool     // of the processes then, those that were gone
 	remapped int64               // when all mappings were gone through
 	mapped   map[uint32]bool     // processes that have mapped segments
 	stale    map[uint32]bool     // of those, the ones that exec'd or exited since the last look
@@ -126,11 +127,17 @@ func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
 	if err := r.watch(o.PIDs); err != nil {
 		return nil, err
 	}
+	r.startShadow()
+	r.sayWarnings(stderr)
+	r.begin()
+	return r, nil
+}
+
+// begin empties the ring from now on.
+func (r *recorder) begin() {
 	for _, m := range r.progs.Missing {
 		r.w.Note(&run.Note{AtNS: run.Mono(), Level: "info", Code: "probe-missing", Text: "this kernel has no hook for " + m + ": what it adds is unknown in this run"})
 	}
-	r.startShadow()
-	r.sayWarnings(stderr)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	r.cost.attached(r.progs)
@@ -141,32 +148,6 @@ func startRecorder(o recordOptions, stderr io.Writer) (_ *recorder, err error) {
 		unpace()
 		r.done <- err
 	}()
-	return r, nil
-}
-
-// watch makes processes targets and writes what is known of them.
-func (r *recorder) watch(pids []uint32) error {
-	procs, notes, err := r.progs.Watch(pids, !r.opts.NoFollow)
-	if err != nil {
-		return err
-	}
-	for _, p := range procs {
-		if old := r.procs[p.TGID]; old != nil && near(old.StartNS, p.StartNS) {
-			p.Target = p.Target || old.Target
-		}
-		r.procs[p.TGID] = p
-		r.cost.target(p.TGID, false)
-		r.w.Proc(p)
-		for _, m := range attach.Mappings(p.TGID) {
-			seen := m.Seen(p.TGID, run.Mono())
-			r.w.Shm(&seen)
-			r.mapped[p.TGID] = true
-		}
-	}
-	for _, n := range notes {
-		r.note(n.PID, n.Note)
-	}
-	return nil
 }
 
 func (r *recorder) openDrain() error {
@@ -186,25 +167,6 @@ func (r *recorder) openDrain() error {
 		Describe: r.describe, Misses: r.progs.Misses, Tick: r.tick, Interval: interval,
 	})
 	return err
-}
-
-// describe completes the record of a fork or exec; a process that is gone again stays as the
-// kernel reported it.
-func (r *recorder) describe(p *run.Proc) {
-	d, err := attach.Describe(p.TGID)
-	if err != nil || !near(p.StartNS, d.StartNS) {
-		return // gone again; its PID may be another's by now
-	}
-	p.Exe, p.Cmdline, p.NSPID = d.Exe, d.Cmdline, d.NSPID
-	if p.Event == run.ProcFork {
-		d.PPID = p.PPID
-	}
-	if old := r.procs[p.TGID]; old != nil && near(old.StartNS, d.StartNS) {
-		d.Target = old.Target // another program, or a look that was late
-	}
-	r.procs[p.TGID] = d
-	r.fresh[p.TGID] = p.AtNS
-	r.cost.target(p.TGID, p.Event == run.ProcFork)
 }
 
 // tick runs in the drain's goroutine.
@@ -336,6 +298,9 @@ func (r *recorder) release() {
 		r.shadow = nil
 	}
 	r.cost.pause(run.Mono())
+	if r.d != nil && r.cancel == nil { // nobody runs it, so that nobody has closed it
+		_ = r.d.Close()
+	}
 	if r.progs != nil {
 		r.progs.Close()
 	}

@@ -56,6 +56,61 @@ func (x recorderSink) OffCPU(o *run.OffCPU) {
 	x.Sink.OffCPU(o)
 }
 
+// watch makes processes targets and writes what is known of them.
+func (r *recorder) watch(pids []uint32) error {
+	procs, notes, err := r.progs.Watch(pids, !r.opts.NoFollow)
+	if err != nil {
+		return err
+	}
+	for _, p := range procs {
+		switch old := r.procs[p.TGID]; {
+		case old == nil:
+		case near(old.StartNS, p.StartNS):
+			p.Target = p.Target || old.Target
+		default:
+			r.forget(p.TGID)
+		}
+		r.procs[p.TGID] = p
+		r.cost.target(p.TGID, false)
+		r.w.Proc(p)
+		for _, m := range attach.Mappings(p.TGID) {
+			seen := m.Seen(p.TGID, run.Mono())
+			r.w.Shm(&seen)
+			r.mapped[p.TGID] = true
+		}
+	}
+	for _, n := range notes {
+		if r.procs[n.PID] == nil {
+			n.PID = 0 // it is gone, and nothing will forget what is said of it
+		}
+		r.note(n.PID, n.Note)
+	}
+	return nil
+}
+
+// describe completes the record of a fork or exec; a process that is gone again stays as the
+// kernel reported it.
+func (r *recorder) describe(p *run.Proc) {
+	d, err := attach.Describe(p.TGID)
+	if err != nil || !near(p.StartNS, d.StartNS) {
+		return // gone again; its PID may be another's by now
+	}
+	p.Exe, p.Cmdline, p.NSPID = d.Exe, d.Cmdline, d.NSPID
+	if p.Event == run.ProcFork {
+		d.PPID = p.PPID
+	}
+	switch old := r.procs[p.TGID]; {
+	case old == nil:
+	case near(old.StartNS, d.StartNS):
+		d.Target = old.Target // another program, or a look that was late
+	default:
+		r.forget(p.TGID) // the record of its exit was lost
+	}
+	r.procs[p.TGID] = d
+	r.fresh[p.TGID] = p.AtNS
+	r.cost.target(p.TGID, p.Event == run.ProcFork)
+}
+
 // note writes notes about a process, or 0, into the run, each text once, and keeps warnings for the user.
 func (r *recorder) note(pid uint32, notes ...run.Note) {
 	for i := range notes {

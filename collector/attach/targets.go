@@ -63,8 +63,13 @@ func (p *Programs) Watch(pids []uint32, follow bool) (procs []*run.Proc, notes [
 			}
 		}
 	}
+	return p.describe(order, flags)
+}
+
+// describe reads what /proc says of new targets.
+func (p *Programs) describe(pids []uint32, flags map[uint32]uint32) (procs []*run.Proc, notes []Noted, err error) {
 	var all Describer
-	for _, pid := range order {
+	for _, pid := range pids {
 		d, held, err := all.Inspect(pid)
 		if err != nil {
 			if err := p.unwatch(pid); err != nil {

@@ -217,8 +217,11 @@ func (d *Drain) Finish() (Stats, error) {
 		d.cfg.Sink.Loss(&run.Loss{FromNS: d.startNS, ToNS: now, Reason: "decoder-memory", What: "stream", N: d.shed})
 	}
 	d.stats.Endpoints = int(d.lastID)
-	return d.stats, errors.Join(err, d.wait.Close(), d.rd.Close())
+	return d.stats, errors.Join(err, d.Close())
 }
+
+// Close gives the ring up as it is; Finish does so too.
+func (d *Drain) Close() error { return errors.Join(d.wait.Close(), d.rd.Close()) }
 
 // Stats so far.
 func (d *Drain) Stats() Stats { return d.stats }
@@ -233,12 +236,13 @@ func (d *Drain) housekeeping(now int64) (done bool, err error) {
 	return d.cfg.Tick != nil && d.cfg.Tick(now), err
 }
 
-// empty reads all records that are in the ring now. It asks the reader for no more than are there: that
-// would ask the kernel, and to enter a system call wakes the Go runtime's monitor, which then stays awake
-// for as long as this turn takes.
+// empty reads all records that are in the ring now, and of those that come meanwhile no more than a ring
+// full: who writes faster than it reads is not to keep it from its other work. It asks the reader for no
+// more than are there: that would ask the kernel, and to enter a system call wakes the Go runtime's
+// monitor, which then stays awake for as long as this turn takes.
 func (d *Drain) empty() error {
 	d.rd.SetDeadline(time.Now().Add(-time.Second)) // never block
-	for d.rd.AvailableBytes() > 0 {
+	for most := d.stats.Bytes + uint64(d.rd.BufferSize()); d.stats.Bytes < most && d.rd.AvailableBytes() > 0; {
 		err := d.rd.ReadInto(&d.record)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil

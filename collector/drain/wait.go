@@ -57,10 +57,6 @@ func newWaiter(ring *ebpf.Map) (_ *waiter, err error) {
 // forget what the kernel said before, so look is called after that, once; true or an error from it is
 // returned without waiting.
 func (w *waiter) until(t time.Time, look func() (bool, error)) error {
-	at := unix.ItimerSpec{Value: unix.NsecToTimespec(max(1, time.Until(t).Nanoseconds()))} // 0 is never
-	if err := unix.TimerfdSettime(w.timer, 0, &at, nil); err != nil {
-		return fmt.Errorf("wait for the ring buffer: %w", err)
-	}
 	looked := false
 	var failed error
 	err := w.raw.Read(func(uintptr) (done bool) {
@@ -68,6 +64,12 @@ func (w *waiter) until(t time.Time, look func() (bool, error)) error {
 			return true
 		}
 		looked = true
+		// Not before: to begin the wait would forget that a short time is over already.
+		at := unix.ItimerSpec{Value: unix.NsecToTimespec(max(1, time.Until(t).Nanoseconds()))} // 0 is never
+		if failed = unix.TimerfdSettime(w.timer, 0, &at, nil); failed != nil {
+			failed = fmt.Errorf("wait for the ring buffer: %w", failed)
+			return true
+		}
 		done, failed = look()
 		return done || failed != nil
 	})

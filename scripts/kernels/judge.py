@@ -157,7 +157,7 @@ class Machine:
 
     def clock(self):
         """The wall clock was set back while the pipeline was recorded: that is noted, every time of day
-        is of the clock before, and nothing ends before it begins."""
+        is of the clock before, and no duration is negative."""
         run = self.where / "mid/run"
         (up, wall), (later, after) = (map(float, line.split()) for line in read(self.where / "mid/clock").splitlines())
         least, most = max(SET_BACK, wall - after - 1), wall - after + 1 + later - up
@@ -170,18 +170,19 @@ class Machine:
             offsets = {e["wall_ns"] - e["mono_ns"] for e in map(json.loads, f) if e["wall_ns"] is not None}
         self.want(len(offsets) == 1, f"clock: times of day lie {len(offsets)} differences from the monotonic ones, want one")
         self.want(all(wall - later - 0.1 <= o / 1e9 <= wall + 1 - up + 0.1 for o in offsets), f"clock: times of day are not those of the clock before, {wall - up:.2f}: {sorted(offsets)[:3]}")
+        self.want(any(q["visits"] for q in report["requests"]), "clock: no visit to judge")
         back = [what for q in report["requests"] for what in self.backwards(q)]
-        self.want(not back, f"clock: {len(back)} visits and hops end before they begin: {back[:3]}")
+        self.want(not back, f"clock: {len(back)} visits and hops go backwards: {back[:3]}")
 
     @staticmethod
     def backwards(request):
-        """The visits and hops of a request whose end was seen before their begin was. Moments between the
-        two are estimates, which may cross each other."""
-        for ends, parts in ((("arrival", "departure"), request["visits"]), (("send", "recv"), request["hops"])):
-            for part in parts:
-                at = [part[e]["ns"] for e in ends if part[e]["timing"] == "seen"]
+        """The visits and hops of a request in which something is before what it comes after."""
+        parts = [("arrival", "ready", "start", "finish", "departure"), ("send", "recv")]
+        for names, of in zip(parts, (request["visits"], request["hops"])):
+            for one in of:
+                at = [one[n]["ns"] for n in names if one[n]["ns"] is not None]
                 if at != sorted(at):
-                    yield f"{request['request_id']}: {ends} at {at}"
+                    yield f"{request['request_id']}: {names}: {at}"
 
     def bases(self, run):
         """Counts the unix streams that were sent on, those whose position at the reader the collector

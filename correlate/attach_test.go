@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -240,7 +241,26 @@ func TestLossInventsNothing(t *testing.T) {
 		}
 		return n
 	}
-	truth := count(full.Finish())
+	near := func(r *Result) (n, of int) {
+		entry := r.Stages[slices.IndexFunc(r.Stages, func(s Stage) bool { return s.Entry })].Name
+		for _, q := range r.Requests {
+			for _, v := range q.Visits {
+				if v.Stage == entry { // its inputs are the client's
+					continue
+				}
+				of++
+				if v.LossNear {
+					n++
+				}
+			}
+		}
+		return n, of
+	}
+	sure := full.Finish()
+	if n, of := near(sure); n != 0 || of == 0 {
+		t.Errorf("nothing is lost, and near %d of %d visits something is", n, of)
+	}
+	truth := count(sure)
 	rng := rand.New(rand.NewPCG(1, 2))
 	var lines []string
 	lost := 0
@@ -255,6 +275,9 @@ func TestLossInventsNothing(t *testing.T) {
 	tl.Loss(&run.Loss{FromNS: baseNS, ToNS: baseNS + 1e10, Reason: "debug-drop", What: "io", N: uint64(lost)})
 	feed(t, tl, strings.Join(lines, "\n"))
 	r := tl.Finish()
+	if n, of := near(r); n != of {
+		t.Errorf("the loss is near %d of %d visits", n, of)
+	}
 	got := count(r)
 	for k, n := range got {
 		if n > truth[k] {

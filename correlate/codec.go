@@ -74,6 +74,7 @@ func (c *codec) visit(v *Visit) {
 		c.int(int64(in.Hop))
 	}
 	c.has(v.Join)
+	c.has(v.LossNear)
 	c.points(&v.Arrival, &v.Ready, &v.Start, &v.Finish, &v.Departure)
 	c.name(string(v.Identity))
 	c.length(len(v.Outputs), v.Outputs == nil)

@@ -107,7 +107,7 @@ func (d *decoder) visit(v *Visit) {
 		in.From, in.Chunk = d.name(), d.maybe(0)
 		in.At, in.InHand, in.Hop = d.point(), d.point(), int(d.int())
 	})
-	v.Join = d.has()
+	v.Join, v.LossNear = d.has(), d.has()
 	v.Arrival, v.Ready, v.Start, v.Finish, v.Departure = d.point(), d.point(), d.point(), d.point(), d.point()
 	v.Identity = Identity(d.name())
 	v.Outputs = list(d, d.outs.take, func(o *int) { *o = int(d.int()) })

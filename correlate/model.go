@@ -83,11 +83,14 @@ func (v *Visit) Last() *Input {
 
 // Visit is one activation of a stage for a request (for a stage that fires per chunk: per chunk).
 type Visit struct {
-	Stage     string   `json:"stage"`
-	TGID      uint32   `json:"tgid"`
-	Chunk     *int64   `json:"chunk"`
-	Inputs    []Input  `json:"inputs"`
-	Join      bool     `json:"join"`      // more than one distinct upstream
+	Stage  string  `json:"stage"`
+	TGID   uint32  `json:"tgid"`
+	Chunk  *int64  `json:"chunk"`
+	Inputs []Input `json:"inputs"`
+	Join   bool    `json:"join"` // more than one distinct upstream
+	// LossNear: records were lost between the request's first message and the last output of the visit,
+	// so that it may have had more inputs than are known.
+	LossNear  bool     `json:"loss_near,omitempty"`
 	Arrival   Point    `json:"arrival"`   // first input
 	Ready     Point    `json:"ready"`     // last needed input
 	Start     Point    `json:"start"`     // activation begins

@@ -185,6 +185,7 @@ func (t *Timeline) visit(r *request, l []hop, g *group, chunk *int64) Visit {
 		v.Departure = l[g.out[n-1]].Send
 	}
 	w := t.window(l, g, needed)
+	v.LossNear = t.ledger.hit(cmp.Or(l[0].Send.lo(), w.arrived), max(w.arrived, w.anchor))
 	w.place(&v, g.job(l, w, chunk != nil))
 	w.pickUps(l, &v)
 	w.split(&v)

@@ -92,8 +92,8 @@ func (s *scorer) join(tv *truthVisit, found *foundVisit) {
 	if len(from) < 2 {
 		return
 	}
-	lacking := found != nil && found.request.InFlight && s.noOtherInputs(found, from) && !s.sameInputs(found, from)
-	if lacking && s.underWay {
+	lacking := found != nil && s.noOtherInputs(found, from) && !s.sameInputs(found, from)
+	if lacking && found.request.InFlight && s.underWay {
 		s.excused.Joins++
 		return
 	}
@@ -101,7 +101,10 @@ func (s *scorer) join(tv *truthVisit, found *foundVisit) {
 	switch {
 	case found == nil:
 		s.wrongJoin(tv, "the visit is missed")
-	case lacking:
+	case lacking && found.LossNear:
+		s.unknownLast++
+		s.example("joins unknown", "%s at %s: records were lost near it", tv.Request, tv.Stage)
+	case lacking && found.request.InFlight:
 		// What came in before the attach was not seen, and the report says so of the request.
 		s.unknownLast++
 		s.example("joins unknown", "%s at %s: in flight at attach", tv.Request, tv.Stage)

@@ -89,3 +89,27 @@ func TestAccuracyWithinLacks(t *testing.T) {
 		}
 	}
 }
+
+// A join that has fewer inputs than the truth claims nothing where its visit says that records were
+// lost near it; one input that is not the truth's is wrong all the same.
+func TestAccuracyOfLossNear(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		near           bool
+		lack           func(v *correlate.Visit)
+		wrong, unknown int
+	}{
+		{"lost near it", true, func(v *correlate.Visit) { v.Inputs = v.Inputs[:1] }, 0, 1},
+		{"nothing lost", false, func(v *correlate.Visit) { v.Inputs = v.Inputs[:1] }, 1, 0},
+		{"lost near it, another input", true, func(v *correlate.Visit) { v.Inputs[1].From, v.Inputs[1].Hop = "nobody", -1 }, 1, 0},
+		{"lost near it, all there", true, func(*correlate.Visit) {}, 0, 0},
+	} {
+		tr, d := truthFrom(t, truthOne), perfect()
+		v := &d.Requests[0].Visits[2]
+		v.LossNear = c.near
+		c.lack(v)
+		if f := score(match(d, tr), "", false).Figures; f.JoinsWrong != c.wrong || f.JoinsUnknown != c.unknown {
+			t.Errorf("%s: %d wrong, %d unknown, want %d and %d", c.name, f.JoinsWrong, f.JoinsUnknown, c.wrong, c.unknown)
+		}
+	}
+}

@@ -6,24 +6,30 @@ import (
 	"testing"
 )
 
+// received is round i of those from which roles are learned, up to where the loop is woken for it: its
+// request comes in at a, and I/O thread 21 has it at a+24 and wakes loop 20, which runs from run on.
+func received(i, a, run int) string {
+	return fmt.Sprintf(`
+			recv 1 10 %d-%d %d+300 POST_/v1/x x=%d id=warm-000%d flags=first,last
+			send 2 10.11 %d-%d %d+50 submit id=warm-000%d
+			off 20.21 %d-%d-%d by=10.11 call=232
+			recv 3 20.21 %d-%d %d+50 submit id=warm-000%d
+			off 20.20 %d-%d-%d by=20.21 call=7`,
+		a, a+5, i*300, i+1, i, a+10, a+15, i*50, i, a-900, a+16, a+20, a+18, a+24, i*50, i, a-500, a+26, run)
+}
+
 // One process: I/O thread 21, loop thread 20, compute thread 22. Calls: 232 epoll_wait, 7 poll,
 // 202 futex. Every trace is preceded by three rounds from which the roles are learned.
 func threadsTrace(text string) string {
 	out := twoProcs
 	for i := range 3 {
 		a := 1000 + i*1000
-		out += fmt.Sprintf(`
-			recv 1 10 %d-%d %d+300 POST_/v1/x x=%d id=warm-000%d flags=first,last
-			send 2 10.11 %d-%d %d+50 submit id=warm-000%d
-			off 20.21 %d-%d-%d by=10.11 call=232
-			recv 3 20.21 %d-%d %d+50 submit id=warm-000%d
-			off 20.20 %d-%d-%d by=20.21 call=7
+		out += received(i, a, a+30) + fmt.Sprintf(`
 			off 20.22 %d-%d-%d by=20.20 call=202 arg=%d
 			send 3 20.21 %d-%d %d+40 complete id=warm-000%d
 			recv 2 10.11 %d-%d %d+40 complete id=warm-000%d
 			send 1 10 %d-%d %d+99 200 x=%d status=200 flags=first,last`,
-			a, a+5, i*300, i+1, i, a+10, a+15, i*50, i, a-900, a+16, a+20, a+18, a+24, i*50, i,
-			a-500, a+26, a+30, a-400, a+34, a+38, 1000+i, a+300, a+305, i*40, i, a+302, a+308, i*40, i, a+320, a+325, i*99, i+1)
+			a-400, a+34, a+38, 1000+i, a+300, a+305, i*40, i, a+302, a+308, i*40, i, a+320, a+325, i*99, i+1)
 	}
 	return out + text
 }

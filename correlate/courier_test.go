@@ -13,16 +13,10 @@ func courierTrace(text string) string {
 		unix 11 12`
 	for i := range 4 {
 		a := 1000 + i*1000
-		out += fmt.Sprintf(`
-			recv 1 10 %d-%d %d+300 POST_/v1/x x=%d id=warm-000%d flags=first,last
-			send 2 10.11 %d-%d %d+50 submit id=warm-000%d
-			off 20.21 %d-%d-%d by=10.11 call=232
-			recv 3 20.21 %d-%d %d+50 submit id=warm-000%d
-			off 20.20 %d-%d-%d by=20.21 call=7
+		out += received(i, a, a+28) + fmt.Sprintf(`
 			off 20.20 %d-%d-%d by=20.22 call=202 arg=44
 			off 20.22 %d-%d-%d by=20.20 call=202 arg=2000`,
-			a, a+5, i*300, i+1, i, a+10, a+15, i*50, i, a-900, a+16, a+20, a+18, a+24, i*50, i,
-			a-500, a+26, a+28, a+29, a+30, a+31, a-400, a+34, a+38)
+			a+29, a+30, a+31, a-400, a+34, a+38)
 		out += fmt.Sprintf(`
 			off 20.23 %d-%d-%d by=20.22 call=202 arg=3000
 			io send 11 20.23 %d-%d %d+1
